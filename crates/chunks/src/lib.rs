@@ -19,6 +19,7 @@ pub mod payload;
 pub mod recipe;
 pub mod sketch;
 mod spread;
+mod three_way;
 pub mod transfer;
 
 pub use against::{
@@ -38,6 +39,7 @@ pub use fuzz::{
 };
 pub use payload::{Squeeze, Unpacked, pack, pack_for, unpack};
 pub use recipe::{
-    Builder, Cover, Placed, Recipe, Tree, build, counts_holes, cover, decode, lacking,
+    Builder, Cover, Placed, Recipe, Tree, build, counts_holes, cover, decode, differing, lacking,
 };
 pub use spread::{Look, Swept, clear_names, sweep_names};
+pub use three_way::{Merged, Sides, Source, merge};

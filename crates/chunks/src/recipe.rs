@@ -7,11 +7,13 @@
 
 mod build;
 mod code;
+mod compare;
 mod holes;
 mod walk;
 
 pub use build::{Builder, Tree, build};
 pub use code::{Recipe, decode, encode};
+pub use compare::differing;
 pub use holes::counts_holes;
 pub use walk::{Cover, Placed, cover, lacking};
 

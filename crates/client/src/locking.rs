@@ -3,6 +3,7 @@
 //! up; what was written under a lock has arrived when the lock is given up, and what is claimed waits
 //! for nothing; of a file the replica above is asked one thing at a time.
 
+mod behind;
 mod lost;
 mod questions;
 mod stored;
@@ -86,6 +87,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         {
             self.locks().is_for_one(call.file);
         }
+        let is_behind = self.leases_locks() && self.is_behind(call)?;
         let mut locks = self.locks_as_they_count();
         if locks.is_lost(call.handle) {
             return Err(Error::LockLost);
@@ -93,6 +95,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let scope = self.lock_scope();
         if scope == Scope::Here && !self.lease_lasts() {
             locks.is_leased_no_more(call.file);
+        }
+        if is_behind && scope != Scope::Here {
+            return Ok(Tried::Lacking);
         }
         if kernel_writes && scope != Scope::Here {
             // What is written under it could not be stored before it is given up.
@@ -324,7 +329,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     async fn ask_of_locks(&self, file: FileId, wish: Option<Wish<'_>>) -> Result<Came, Error> {
         let asking = self.locks().asking(file);
         let wanted = wish.filter(|wish| wish.aim != LockAim::Look);
-        if wanted.is_some() {
+        if let Some(wish) = wanted {
+            if self.leases_locks() {
+                self.goes_on_with_newest(wish.call).await?;
+            }
             // Meanwhile others may claim what is held already.
             self.stores_have_arrived(file).await;
         }
@@ -392,6 +400,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         (given, wanted): (&[Lock], Option<Wish<'_>>),
         outcome: LockOutcome,
     ) -> Result<Came, Error> {
+        // Of an error the next try hears.
+        let is_behind = wanted.is_some_and(|wish| self.is_behind(wish.call).unwrap_or(true));
         let mut locks = self.locks();
         if locks.lapses() != lapses {
             locks.doubt(file);
@@ -413,6 +423,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             (LockOutcome::InTheWay(lock), _) => Came::InTheWay(lock),
             (LockOutcome::NotYet, _) => Came::NotYet,
             (LockOutcome::Given | LockOutcome::GivenWhole, None) => Came::Free,
+            (LockOutcome::Given | LockOutcome::GivenWhole, Some(_)) if is_behind => Came::Overtaken,
             (LockOutcome::Given | LockOutcome::GivenWhole, Some(wish)) => {
                 match locks.try_lock(wish.call, self.lock_scope()) {
                     Tried::Done => Came::Locked,

@@ -294,6 +294,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 deltas: sending.eager.deltas(),
                 seek: None,
                 ahead: Some(true),
+                under: self.held_under(&sending.updates),
             };
             let answer = self.inner.upstream.ask(class, Request::Submit(submit)).await;
             let submitted = match answer {

@@ -159,6 +159,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             deltas: sending.eager.deltas(),
             seek: sending.seek,
             ahead: None,
+            under: self.held_under(&sending.updates),
         };
         let session = self.connection().sessions;
         let answer = self.inner.upstream.ask(class, Request::Submit(submit)).await;

@@ -173,6 +173,7 @@ async fn store(asker: &Asker, round: u64, tree: &chunks::Tree) -> (FileId, Stamp
         deltas: None,
         seek: None,
         ahead: None,
+        under: None,
     };
     match asker.remote.ask(Class::Interactive, Request::Submit(submit)).await {
         Ok(Response::Submitted(done)) if done.verdicts.len() == 2 => (file, stamp(number + 1)),

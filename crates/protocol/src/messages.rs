@@ -208,6 +208,10 @@ pub struct Submit {
     /// known: removals of names, or anything.
     #[n(6)]
     pub ahead: Option<bool>,
+    /// Of files that are stored, the records that processes of the client hold with nobody else: what
+    /// was written under them meets no change of others that lies beside it. None: there are none.
+    #[n(7)]
+    pub under: Option<Vec<Held>>,
 }
 
 /// What the replica above answers.

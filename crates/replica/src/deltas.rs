@@ -10,13 +10,14 @@ use crate::origin::Inner;
 use crate::parts::assembled;
 use crate::volumes::{Volume, locked};
 use chunks::delta::{Codec, Effort};
-use chunks::{ChunksError, pack_after, pack_against, target_bytes, unpack_against};
+use chunks::{ChunksError, Secret, pack_after, pack_against, target_bytes, unpack_against};
 use model::{ChunkName, Contents, FileId, Piece, Stamp};
 use protocol::{
     BASE_BYTES_MAX, Base, CODED_BYTES_MAX, DELTAS_MAX, Delta, GATHERED_FILES_MAX, Range, Refusal,
     Sequel,
 };
 use std::sync::{Mutex, MutexGuard, TryLockError};
+use store::StoreError;
 use volume::whole::Whole;
 
 /// Deltas that are worked on at once, all sessions together.
@@ -181,6 +182,18 @@ pub(crate) fn bytes_of(
     stretch: Range,
     bytes_max: u64,
 ) -> Result<Option<Vec<u8>>> {
+    let fetch = |name: &ChunkName| inner.blobs.get(&volume.blob(name));
+    Ok(bytes_with(&volume.secret, contents, stretch, bytes_max, fetch)?)
+}
+
+/// The same of chunks that `fetch` gives.
+pub(crate) fn bytes_with(
+    secret: &Secret,
+    contents: &Contents,
+    stretch: Range,
+    bytes_max: u64,
+    fetch: impl Fn(&ChunkName) -> std::result::Result<Option<Vec<u8>>, StoreError>,
+) -> chunks::Result<Option<Vec<u8>>> {
     let Range { offset: from, length } = stretch;
     if !(1..=bytes_max).contains(&length) {
         return Ok(None);
@@ -189,10 +202,9 @@ pub(crate) fn bytes_of(
         return Ok(None);
     };
     let pieces_max = 2 * (bytes_max as usize / CHUNK_BYTES_LEAST);
-    let fetch = |name: &ChunkName| inner.blobs.get(&volume.blob(name));
-    let cover = match chunks::cover(&volume.secret, contents, stretch, pieces_max, fetch) {
+    let cover = match chunks::cover(secret, contents, stretch, pieces_max, &fetch) {
         Ok(cover) => cover,
-        Err(ChunksError::Store(error)) => return Err(error.into()),
+        Err(error @ ChunksError::Store(_)) => return Err(error),
         // A recipe that makes no sense is as good as none.
         Err(_) => return Ok(None),
     };
@@ -206,7 +218,7 @@ pub(crate) fn bytes_of(
         match placed.piece {
             Piece::Zeros { .. } => bytes.resize(bytes.len() + last - first, 0),
             Piece::Chunk { name, .. } => {
-                let chunk = inner.blobs.get(&volume.blob(&name))?;
+                let chunk = fetch(&name)?;
                 let Some(part) = chunk.as_ref().and_then(|chunk| chunk.get(first..last)) else {
                     return Ok(None);
                 };

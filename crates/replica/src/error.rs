@@ -28,6 +28,9 @@ pub enum ReplicaError {
     /// Why is in the log, if it is the server's trouble.
     #[error("{0}")]
     Refused(Refusal),
+    /// Batches that were to be taken together are taken one after the other then.
+    #[error("others have stored what a store is merged with meanwhile")]
+    Unprepared,
     #[error("the server is going down")]
     GoingDown,
     #[error("the directory {0} cannot be kept in step: {1}")]

@@ -246,6 +246,14 @@ impl Book {
         (lost, all)
     }
 
+    /// Whether a client holds a stretch, or may hold it without asking.
+    pub fn has(&self, who: ReplicaId, file: FileId, lock: &Lock) -> bool {
+        let covers = |held: &Locks| held.cover(lock);
+        self.files.get(&file).is_some_and(|of_file| {
+            of_file.whole == Some(who) || of_file.held.of(who).is_some_and(covers)
+        })
+    }
+
     /// A client has gone, or has another id.
     pub fn leave(&mut self, who: ReplicaId, now: Moment) -> News {
         let mut all = News::new();

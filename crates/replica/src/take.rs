@@ -14,6 +14,7 @@ mod decide;
 mod group;
 mod missed;
 mod quota;
+mod records;
 mod redirect;
 mod revive;
 mod settings;
@@ -202,8 +203,9 @@ fn prepare(
         submit.updates.truncate(whole);
         (missing, bad) = (examined.missing, examined.bad);
     }
-    let Submit { settled, strict, updates, .. } = submit;
-    let batch = Batch { by, settled, strict, ahead, updates, bad, _promise: promise };
+    let Submit { settled, strict, updates, under, .. } = submit;
+    let under = records::held_alone(inner, volume, &by.place, under.unwrap_or_default());
+    let batch = Batch { by, settled, strict, ahead, updates, bad, under, _promise: promise };
     Ok((batch, Lacks { missing, useless }))
 }
 

@@ -7,7 +7,7 @@
 use super::{Files, HandleState, OpenFile};
 use crate::client::Client;
 use crate::presence::Presence;
-use crate::types::{Error, Handle, Step};
+use crate::types::{Error, Handle, Step, Stop};
 use model::{FileId, Kind, Stamp};
 use protocol::Upstream;
 use store::{Container, Containers};
@@ -15,6 +15,14 @@ use store::{Container, Containers};
 /// How often the kernel is told to forget the pages of an older version, if something is in its
 /// way.
 const FORGET_TRIES_MAX: usize = 4;
+
+/// Open versions that are older than what is known here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Behind {
+    pub clean: bool,
+    /// The generations of those that were written to.
+    pub written: Vec<u32>,
+}
 
 /// What handles are tied to from now on, and what nobody has open any more.
 struct Renewed {
@@ -29,6 +37,30 @@ impl<K: Container> Files<K> {
         self.open.range((file, 0)..=(file, u32::MAX)).any(|(_, open)| {
             open.handles > 0 && !open.beside && open.is_clean() && open.presence.version != current
         })
+    }
+
+    /// Of what programs have open, what is neither this version nor written upon it, and whether it was
+    /// written to since it was stored.
+    fn behind(&self, file: FileId, current: Stamp) -> Behind {
+        let mut behind = Behind::default();
+        for (&(_, generation), open) in self.open.range((file, 0)..=(file, u32::MAX)) {
+            let is_older = !open.beside && open.presence.version != current;
+            if !is_older || open.handles == 0 || !self.have_open(file, generation) {
+                continue;
+            }
+            match &open.presence.dirty {
+                Some(dirty) if dirty.expects == current => {}
+                Some(_) => behind.written.push(generation),
+                None => behind.clean = true,
+            }
+        }
+        behind
+    }
+
+    /// Whether a program has this version open, and not only what is fetched of it.
+    fn have_open(&self, file: FileId, generation: u32) -> bool {
+        let is_of_it = |state: &HandleState| (state.file, state.generation) == (file, generation);
+        self.handles.values().any(|state| is_of_it(state) && !state.fetches)
     }
 
     /// Whether what the kernel reads by itself through this handle, or through any, is an older
@@ -107,6 +139,22 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             files.shown.remove(&file);
         }
         Ok(())
+    }
+
+    /// What programs have open of a file and is older than what is known of it here.
+    pub(crate) fn behind(&self, file: FileId) -> Result<Behind, Error> {
+        let files = self.files();
+        if files.generations(file).all(|open| open.handles == 0) {
+            return Ok(Behind::default());
+        }
+        match self.node_here(file) {
+            Ok(Some(node)) if node.kind == Kind::File => {
+                Ok(files.behind(file, node.contents_stamp))
+            }
+            // What is not known here is asked for when it is wanted.
+            Ok(_) | Err(Stop::Need(_)) => Ok(Behind::default()),
+            Err(Stop::Error(error)) => Err(error),
+        }
     }
 
     fn renew_handles(&self, file: FileId, through: Option<Handle>) -> Step<Option<Renewed>> {

@@ -3,8 +3,9 @@
 use crate::client::Client;
 use crate::locks::{LockCall, Owner};
 use crate::types::{Caller, Done, Handle, Step};
-use model::FileId;
-use protocol::Upstream;
+use model::{Change, FileId, Update};
+use protocol::{Held, Upstream};
+use std::collections::BTreeSet;
 use store::Containers;
 
 impl<U: Upstream, C: Containers> Client<U, C> {
@@ -27,6 +28,22 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub(crate) fn gives_up_alone(&self, file: FileId, handle: Handle) -> bool {
         let exclusive = self.locks().releases_exclusive(file, handle);
         exclusive && self.leases_locks()
+    }
+
+    /// Of what is about to be sent, the records that are held here with nobody else.
+    pub(crate) fn held_under(&self, updates: &[Update]) -> Option<Vec<Held>> {
+        if !self.leases_locks() {
+            return None;
+        }
+        let stored = updates.iter().filter_map(|update| match update.change {
+            Change::Store { file, .. } => Some(file),
+            _ => None,
+        });
+        let files: BTreeSet<FileId> = stored.collect();
+        let locks = self.locks();
+        let held = files.into_iter().map(|file| Held { file, locks: locks.records_alone(file) });
+        let held: Vec<Held> = held.filter(|held| !held.locks.is_empty()).collect();
+        (!held.is_empty()).then_some(held)
     }
 
     /// What was stored under a lock is there before anybody is told that the lock is free.

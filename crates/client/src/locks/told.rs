@@ -4,7 +4,7 @@
 
 use super::split::TOLD_MAX;
 use super::{Leased, OfFile, Table};
-use model::{FileId, Lock, Locks};
+use model::{FileId, Lock, LockKind, Locks};
 use protocol::{Held, LOCKS_CLAIMED_MAX, LockOutcome};
 
 /// So many questions may be without an answer that says what it takes for held, and it is still known
@@ -113,6 +113,13 @@ impl Table {
     /// The same, with what `lapses` has to be when the answer comes.
     pub fn ask(&mut self, file: FileId, leases: bool) -> (Locks, u64) {
         (self.begin(file, leases), self.lapses)
+    }
+
+    /// The records of a file that are held here with nobody else, whoever holds them.
+    pub fn records_alone(&self, file: FileId) -> Vec<Lock> {
+        let together = self.files.get(&file).map(OfFile::together).unwrap_or_default();
+        let is_alone = |lock: &&Lock| lock.exclusive && lock.kind == LockKind::Record;
+        together.iter().filter(is_alone).copied().collect()
     }
 
     pub fn lapses(&self) -> u64 {

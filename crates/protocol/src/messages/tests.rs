@@ -51,6 +51,7 @@ fn request() -> Vec<u8> {
         deltas: Some(vec![delta()]),
         seek: None,
         ahead: None,
+        under: None,
     };
     minicbor::to_vec(Request::Submit(submit)).unwrap()
 }

@@ -4,6 +4,7 @@
 use super::batch::{Batch, take};
 use super::group::{publish, show};
 use super::missed::{ended, tell_missed};
+use super::records::Prepared;
 use super::redirect::Redirects;
 use crate::error::{ReplicaError, Result};
 use crate::origin::Inner;
@@ -50,7 +51,8 @@ fn take_now(
     }
     let redirects = Redirects::of(committer.read(), volume.id)?;
     // It is in the tree already, so no quota is asked.
-    let taken = take(&mut committer, batch, redirects, now, None)?
+    let prepared = Prepared::default();
+    let taken = take(&mut committer, (batch, &prepared), redirects, now, None)?
         .map_err(|_| ReplicaError::NoVolume(volume.name.clone()))?;
     let verdicts = taken.verdicts.clone();
     agree(&mut committer, &verdicts)?;

@@ -45,6 +45,12 @@ pub(crate) fn kept_name(name: &Name, of: &str, at: Time, attempt: u32) -> Name {
     marked(name, &format!("{}{suffix}", words(mark)))
 }
 
+/// Of what never had one. Without a dot, which would make an extension of the counter.
+pub(super) fn unnamed(file: FileId) -> Name {
+    let name = format!("file {}-{}", file.replica().0, file.counter());
+    Name::new(name).expect("an id has no '/' and no NUL, and is short")
+}
+
 fn words(mark: Mark<'_>) -> String {
     format!("conflict of {} {}", mark.device, date(mark.at))
 }

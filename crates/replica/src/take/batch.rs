@@ -6,11 +6,12 @@ use super::again;
 use super::conflict::{self, Conflict};
 use super::decide::{Decision, Desk, Kept, decide};
 use super::quota::{self, Room, allowance, exceeds};
-use super::redirect::{Redirect, Redirects, forget_contents};
+use super::records::{self, Prepared};
+use super::redirect::{Redirect, Redirected, Redirects, forget_contents};
 use super::{Submitter, vet};
-use crate::error::Result;
+use crate::error::{ReplicaError, Result};
 use crate::upkeep::Promise;
-use model::{Allowance, Change, Effects, FileId, Name, Quota, ReplicaId, Time, Update};
+use model::{Allowance, Change, Effects, FileId, Locks, Name, Quota, ReplicaId, Time, Update};
 use protocol::{Access, Objection, Refusal, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use volume::whole::{Committer, Touched, Whole, Writer};
@@ -26,6 +27,8 @@ pub(crate) struct Batch {
     pub updates: Vec<Update>,
     /// Numbers of stores whose recipes make no sense.
     pub bad: BTreeSet<u64>,
+    /// Of files, the records that the writer holds with nobody else.
+    pub under: BTreeMap<FileId, Locks>,
     /// The chunks that the updates count on stay until this is dropped.
     pub _promise: Promise,
 }
@@ -38,6 +41,16 @@ impl Batch {
             Change::Store { contents, .. } => contents.size == 0,
             _ => false,
         })
+    }
+
+    /// What was prepared for a store under records that the writer holds. None: it is no such store.
+    fn prepared_for<'a>(
+        &self,
+        prepared: &'a Prepared,
+        update: &Redirected,
+    ) -> Option<&'a Prepared> {
+        let file = update.update.change.fills()?;
+        (update.aside.is_none() && self.under.contains_key(&file)).then_some(prepared)
     }
 }
 
@@ -58,7 +71,7 @@ pub(super) struct Taken {
 /// Takes the batch, or refuses all of it and changes nothing.
 pub(super) fn take(
     committer: &mut Committer<'_>,
-    batch: &Batch,
+    (batch, prepared): (&Batch, &Prepared),
     redirects: Redirects,
     now: Time,
     quota: Option<&Quota>,
@@ -70,10 +83,12 @@ pub(super) fn take(
     committer.settle(replica, &mut writer, batch.settled)?;
     let mut hand = Hand {
         batch,
+        prepared,
         writer,
         redirects,
         now,
         quota,
+        unprepared: false,
         owned: BTreeMap::new(),
         unmade: BTreeMap::new(),
         taken: Taken::default(),
@@ -87,6 +102,9 @@ pub(super) fn take(
         }
     }
     committer.put_writer(replica, &hand.writer)?;
+    if hand.taken.verdicts.is_empty() && hand.unprepared {
+        return Err(ReplicaError::Unprepared);
+    }
     if hand.taken.verdicts.is_empty() && !batch.updates.is_empty() {
         return Ok(Err(Refusal::OverQuota));
     }
@@ -98,6 +116,9 @@ pub(super) fn take(
 
 struct Hand<'a> {
     batch: &'a Batch,
+    prepared: &'a Prepared,
+    /// What came before it in its transaction was not known when its merge was prepared.
+    unprepared: bool,
     writer: Writer,
     redirects: Redirects,
     now: Time,
@@ -187,7 +208,7 @@ impl Hand<'_> {
         Ok(owns)
     }
 
-    /// None: what it would store has no room in a quota.
+    /// None: what it would store has no room in a quota, or meets what it is not prepared for.
     fn decide(
         &mut self,
         committer: &mut Committer<'_>,
@@ -199,8 +220,15 @@ impl Hand<'_> {
             writer: &self.writer,
             strict: self.batch.strict,
             device: &self.batch.by.device_name,
+            prepared: self.batch.prepared_for(self.prepared, &redirected),
         };
-        let decision = decide(&mut desk, &redirected.update)?;
+        let mut decision = decide(&mut desk, &redirected.update)?;
+        let is_first = self.prepared.is_all_there_is() && self.taken.verdicts.is_empty();
+        if matches!(decision, Decision::Unprepared) && is_first {
+            // It was prepared for what is there, and that did not help.
+            desk.prepared = None;
+            decision = decide(&mut desk, &redirected.update)?;
+        }
         let room = self.room(committer, update, decision.effects())?;
         match room {
             Room::There | Room::Overrun => {}
@@ -226,6 +254,16 @@ impl Hand<'_> {
                     Some(file) => self.taken_aside(committer, update, seq, file)?,
                     None => Verdict::Taken(seq),
                 }
+            }
+            Decision::Lay(laid) => {
+                let seq = self.apply(committer, update, &laid.mine)?;
+                let (merged, effects) = records::merged(committer, update, laid.contents)?;
+                self.apply(committer, &merged, &effects)?;
+                Verdict::Taken(seq)
+            }
+            Decision::Unprepared => {
+                self.unprepared = true;
+                return Ok(None);
             }
             Decision::Keep(kept) => self.keep(committer, update, *kept)?,
             Decision::Refuse(objection, conflict) => {

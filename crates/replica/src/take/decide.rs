@@ -5,8 +5,9 @@
 //! Never: writes anything but the origin's counter of files.
 //! From: DESIGN, "Conflicts".
 
-use super::aside::{Mark, free_name, nearest};
+use super::aside::{Mark, free_name, nearest, unnamed};
 use super::conflict::{Clash, Conflict, began_from};
+use super::records::{Laid, Met, Prepared};
 use super::redirect::Redirect;
 use super::revive::{not_done, revive};
 use super::settings;
@@ -25,11 +26,17 @@ pub(super) struct Desk<'a, 'w> {
     /// Somebody waits, and is told of a problem.
     pub strict: bool,
     pub device: &'a str,
+    /// Of a store under records that its writer holds.
+    pub prepared: Option<&'a Prepared>,
 }
 
 #[derive(Debug)]
 pub(super) enum Decision {
     Take(Effects),
+    /// Done, and laid over what others have made of the rest.
+    Lay(Box<Laid>),
+    /// It meets what it was not prepared for.
+    Unprepared,
     /// Done, but not as it was meant.
     Keep(Box<Kept>),
     /// Not done. A conflict is recorded if the user should know.
@@ -41,8 +48,9 @@ impl Decision {
     pub fn effects(&self) -> Option<&Effects> {
         match self {
             Decision::Take(effects) => Some(effects),
+            Decision::Lay(laid) => Some(&laid.effects),
             Decision::Keep(kept) => Some(&kept.effects),
-            Decision::Refuse(..) => None,
+            Decision::Unprepared | Decision::Refuse(..) => None,
         }
     }
 }
@@ -278,15 +286,18 @@ impl Stored {
     ) -> Result<Decision> {
         match problem {
             Problem::ContentsChanged { found, .. } => {
-                let there = desk.view().node(self.file)?;
-                match there {
-                    Some(_) if self.follows_taken_back(desk, update, *found)? => {
-                        let Stored { file, contents, mtime, .. } = *self;
-                        let change = Change::Store { file, expects: *found, contents, mtime };
-                        as_changed(desk, update, change, problem)
+                let Some(node) = desk.view().node(self.file)? else { return Ok(refuse(problem)) };
+                let Stored { file, contents, mtime, .. } = *self;
+                let upon_it = Change::Store { file, expects: *found, contents, mtime };
+                if self.follows_taken_back(desk, update, *found)? {
+                    return as_changed(desk, update, upon_it, problem);
+                }
+                match Prepared::met(desk.prepared, update, *found) {
+                    Met::Conflict => self.beside(desk, update, node, *found),
+                    Met::Unprepared => Ok(Decision::Unprepared),
+                    Met::Merged(merged) => {
+                        Ok(Laid::of(as_changed(desk, update, upon_it, problem)?, merged))
                     }
-                    Some(node) => self.beside(desk, update, node, *found),
-                    None => Ok(refuse(problem)),
                 }
             }
             Problem::NoFile(_) => self.bring_back(desk, update),
@@ -435,12 +446,6 @@ fn nobodys(update: &Update) -> Node {
         born: None,
         ..Node::root_directory(update.uid, update.uid, update.at)
     }
-}
-
-/// Without a dot, which would make an extension of the counter.
-fn unnamed(file: FileId) -> Name {
-    let name = format!("file {}-{}", file.replica().0, file.counter());
-    Name::new(name).expect("an id has no '/' and no NUL, and is short")
 }
 
 pub(super) fn mark<'a>(desk: &Desk<'a, '_>, update: &Update) -> Mark<'a> {

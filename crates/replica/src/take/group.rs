@@ -5,7 +5,7 @@
 use super::again::answered;
 use super::batch::{Batch, Taken, take};
 use super::missed::{ended, settle, tell_missed};
-use super::{Done, redirect::Redirects};
+use super::{Done, records, redirect::Redirects};
 use crate::answer::{pick, states};
 use crate::callbacks::{Showing, Touch};
 use crate::error::{ReplicaError, Result};
@@ -167,6 +167,7 @@ fn commit_now(
     batches: &[Batch],
 ) -> Result<Vec<Result<Done, Refusal>>> {
     let updates = || batches.iter().flat_map(|batch| &batch.updates);
+    let prepared = records::prepare(inner, volume, batches);
     if updates().any(|update| matches!(update.change, Change::Store { .. })) {
         inner.blobs.sync()?;
     }
@@ -181,7 +182,7 @@ fn commit_now(
         // Sessions follow one another within transactions, so none does before this one ends.
         let is_newest = volume.holders().is_newest(&batch.by.place);
         outcomes.push(match is_newest {
-            true => take(&mut committer, batch, redirects, now, quota.as_ref())?,
+            true => take(&mut committer, (batch, &prepared), redirects, now, quota.as_ref())?,
             false => Err(Refusal::NotAttached),
         });
     }

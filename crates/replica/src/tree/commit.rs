@@ -13,7 +13,7 @@ use crate::take::{Batch, Submitter, take_alone};
 use crate::upkeep::Promise;
 use model::{Change, FileId, Kind, Name, ReplicaId, Seq, Stamp, Update, View};
 use protocol::{Access, Verdict};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use store::tree::Stat;
 use tracing::{info, warn};
 use volume::whole::{Committer, VolumeId};
@@ -132,8 +132,16 @@ impl Keeper {
         // The steps hold what counts.
         let promise = self.inner.upkeep.promises.current();
         let bad = BTreeSet::new();
-        let batch =
-            Batch { by, settled, strict: false, ahead: false, updates, bad, _promise: promise };
+        let batch = Batch {
+            by,
+            settled,
+            strict: false,
+            ahead: false,
+            updates,
+            bad,
+            under: BTreeMap::new(),
+            _promise: promise,
+        };
         let verdicts =
             take_alone(&self.inner, &self.volume, &batch, seen, |committer, verdicts| {
                 let mut verdicts = verdicts.iter();

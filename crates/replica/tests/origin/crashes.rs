@@ -136,6 +136,7 @@ impl Stage {
             deltas: None,
             seek: None,
             ahead: None,
+            under: None,
         };
         match session.answer(Request::Submit(submit)).await {
             Response::Submitted(submitted) => Some(submitted),

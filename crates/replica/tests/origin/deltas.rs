@@ -58,6 +58,7 @@ async fn submit(
         deltas,
         seek: None,
         ahead: None,
+        under: None,
     };
     match ada.ask(Request::Submit(submit)).await {
         Response::Submitted(submitted) => submitted,

@@ -146,8 +146,17 @@ async fn what_is_free_is_the_least_of_the_limit_and_of_what_the_disk_has() {
 async fn submits(by: &Device, ahead: bool, update: &Update) -> Response {
     let (settled, updates) = (by.settled, vec![update.clone()]);
     let (payload, deltas, seek, ahead) = (None, None, None, ahead.then_some(true));
-    by.ask(Request::Submit(Submit { settled, strict: true, updates, payload, deltas, seek, ahead }))
-        .await
+    by.ask(Request::Submit(Submit {
+        settled,
+        strict: true,
+        updates,
+        payload,
+        deltas,
+        seek,
+        ahead,
+        under: None,
+    }))
+    .await
 }
 
 #[tokio::test(start_paused = true)]

@@ -358,6 +358,7 @@ impl Device {
             deltas: None,
             seek: None,
             ahead: None,
+            under: None,
         };
         match self.ask(Request::Submit(submit)).await {
             Response::Submitted(submitted) => Ok(submitted),

@@ -50,8 +50,16 @@ async fn store_by_name(device: &mut Device, bytes: &[u8], seek: Option<u32>) -> 
         described.tree.chunks.iter().map(|(_, chunk)| chunk.as_slice()).collect();
     let payload = (!recipe.is_empty()).then(|| chunks::pack(&recipe));
     let updates = vec![device.update(store_of(file, device.stamp(), described.tree.contents))];
-    let submit =
-        Submit { settled: 0, strict: false, updates, payload, deltas: None, seek, ahead: None };
+    let submit = Submit {
+        settled: 0,
+        strict: false,
+        updates,
+        payload,
+        deltas: None,
+        seek,
+        ahead: None,
+        under: None,
+    };
     match device.ask(Request::Submit(submit)).await {
         Response::Submitted(submitted) => submitted,
         other => panic!("{other:?}"),

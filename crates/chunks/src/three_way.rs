@@ -1,0 +1,279 @@
+//! A three-way merge of contents by stretches: what was changed within them is laid over what others
+//! have made of the rest meanwhile.
+//! Holds: who changed anything outside of the stretches, or met a change of others within them, gets
+//! nothing merged; every byte of what is merged is that of one of the two.
+//! From: fcntl(2), record locks, where a file is stored as a whole.
+
+use crate::cut::CHUNK_BYTES_MAX;
+use crate::describe::{Described, Found, PartOf, Short, describe_part};
+use crate::error::{ChunksError, Result};
+use crate::fingerprint::Secret;
+use crate::recipe::{FILE_BYTES_MAX, differing};
+use model::{ChunkName, Contents, Piece};
+use protocol::Cutter;
+use std::ops::Range;
+use store::StoreError;
+
+/// Bytes that are read at once.
+const READ_BYTES: u64 = CHUNK_BYTES_MAX as u64;
+/// Bytes that may be compared for one merge: others wait for it.
+const COMPARED_BYTES_MAX: u64 = 64 << 20;
+/// Recipe chunks that may be looked at for it.
+const RECIPES_MAX: usize = 4096;
+/// What was changed counts as one change, if no more lies between.
+const GAP: u64 = 64;
+
+/// Contents that are at hand.
+pub trait Source {
+    /// A recipe chunk; none if it is not at hand.
+    fn recipe(&self, name: &ChunkName) -> Result<Option<Vec<u8>>, StoreError>;
+    /// The bytes of a stretch that lies within the contents; none if they are not at hand.
+    fn bytes(&self, contents: &Contents, stretch: Range<u64>) -> Result<Option<Vec<u8>>>;
+}
+
+/// The three that are merged.
+#[derive(Clone, Copy, Debug)]
+pub struct Sides {
+    /// What both began from.
+    pub base: Contents,
+    /// What is to be laid over.
+    pub mine: Contents,
+    /// What others have made of it.
+    pub theirs: Contents,
+}
+
+/// What came of a merge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Merged {
+    pub contents: Contents,
+    /// The chunks, recipe and data, that may be new.
+    pub chunks: Vec<Vec<u8>>,
+}
+
+/// What is theirs with all that is mine within these stretches, which are in order and do not touch;
+/// one that reaches to the greatest offset has no end. None: mine differs from the base outside of
+/// them, or theirs does within; or there is more to compare than is compared, or not all is at hand.
+/// Errors: `BadRecipe`, `WrongBytes`, and what `source` gives.
+pub fn merge(
+    (secret, cutter): (&Secret, Cutter),
+    sides: &Sides,
+    within: &[Range<u64>],
+    source: &impl Source,
+) -> Result<Option<Merged>> {
+    let mut work = Work { secret, within, source, room: COMPARED_BYTES_MAX };
+    let Sides { base, mine, theirs } = sides;
+    let Some(size) = size_of(sides, within) else { return Ok(None) };
+    let Some(changed) = work.changed(base, mine)? else { return Ok(None) };
+    if !work.are_same_within(base, theirs)? {
+        return Ok(None);
+    }
+    let mut laid = Laid { sides, changed: &changed, source, lost: false };
+    let described = match describe_part(secret, cutter, size, theirs, &changed, &mut laid) {
+        Ok(described) => described,
+        Err(Short::Lacks(_)) => return Ok(None),
+        Err(Short::Failed(_)) if laid.lost => return Ok(None),
+        Err(Short::Failed(error)) => return Err(error),
+    };
+    Ok(laid
+        .chunks_of(&described)?
+        .map(|chunks| Merged { contents: described.tree.contents, chunks }))
+}
+
+/// How long the merged contents are; none where it cannot be told. What was only added to keeps what
+/// others have added.
+fn size_of(Sides { base, mine, theirs }: &Sides, within: &[Range<u64>]) -> Option<u64> {
+    match mine.size.cmp(&base.size) {
+        std::cmp::Ordering::Equal => Some(theirs.size),
+        std::cmp::Ordering::Greater => Some(mine.size.max(theirs.size)),
+        // Whoever cuts has to have all that is cut off.
+        std::cmp::Ordering::Less => {
+            let last = within.last()?;
+            (last.start <= mine.size && last.end >= FILE_BYTES_MAX).then_some(mine.size)
+        }
+    }
+}
+
+struct Work<'a, S> {
+    secret: &'a Secret,
+    within: &'a [Range<u64>],
+    source: &'a S,
+    /// Bytes that may still be compared.
+    room: u64,
+}
+
+impl<S: Source> Work<'_, S> {
+    fn differing(&self, one: &Contents, other: &Contents) -> Result<Option<Vec<Range<u64>>>> {
+        differing(self.secret, (one, other), RECIPES_MAX, |name| self.source.recipe(name))
+    }
+
+    /// Where mine is not what the base is, roughly: within the stretches all the rest is the same in
+    /// theirs. None: also outside of them.
+    fn changed(&mut self, base: &Contents, mine: &Contents) -> Result<Option<Vec<Range<u64>>>> {
+        let Some(differing) = self.differing(base, mine)? else { return Ok(None) };
+        let mut changed = Changed { within: self.within, runs: Vec::new(), last: 0 };
+        // Of what was cut off nothing is laid over.
+        let upto = mine.size;
+        for stretch in differing.into_iter().filter(|stretch| stretch.start < upto) {
+            let all_within =
+                self.compare(base, mine, stretch.start..stretch.end.min(upto), |at| {
+                    changed.note(at)
+                })?;
+            if !all_within {
+                return Ok(None);
+            }
+        }
+        Ok(Some(changed.runs))
+    }
+
+    /// Whether others have changed nothing within the stretches.
+    fn are_same_within(&mut self, base: &Contents, theirs: &Contents) -> Result<bool> {
+        let Some(differing) = self.differing(base, theirs)? else { return Ok(false) };
+        for stretch in differing {
+            let first = self.within.partition_point(|own| own.end <= stretch.start);
+            for own in self.within[first..].iter().take_while(|own| own.start < stretch.end) {
+                let both = own.start.max(stretch.start)..own.end.min(stretch.end);
+                if !self.compare(base, theirs, both, |_| false)? {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Tells of every byte of a stretch that differs; beyond its end each is zeros. False: it was told
+    /// to end, or there is too much, or it is not at hand.
+    fn compare(
+        &mut self,
+        one: &Contents,
+        other: &Contents,
+        stretch: Range<u64>,
+        mut differs: impl FnMut(u64) -> bool,
+    ) -> Result<bool> {
+        let mut from = stretch.start;
+        while from < stretch.end {
+            let to = stretch.end.min(from + READ_BYTES);
+            let Some(room) = self.room.checked_sub(to - from) else { return Ok(false) };
+            self.room = room;
+            let (Some(left), Some(right)) =
+                (padded(self.source, one, from..to)?, padded(self.source, other, from..to)?)
+            else {
+                return Ok(false);
+            };
+            if left != right {
+                let mut bytes = (from..).zip(left.iter().zip(&right));
+                if !bytes.all(|(at, (left, right))| left == right || differs(at)) {
+                    return Ok(false);
+                }
+            }
+            from = to;
+        }
+        Ok(true)
+    }
+}
+
+/// What was changed within stretches, as it is found, from the beginning to the end.
+struct Changed<'a> {
+    within: &'a [Range<u64>],
+    runs: Vec<Range<u64>>,
+    /// The stretch of the last run.
+    last: usize,
+}
+
+impl Changed<'_> {
+    /// False: it is outside of the stretches.
+    fn note(&mut self, at: u64) -> bool {
+        let before = self.last;
+        self.last += self.within[before..].iter().take_while(|own| own.end <= at).count();
+        if self.within.get(self.last).is_none_or(|own| at < own.start) {
+            return false;
+        }
+        match self.runs.last_mut() {
+            Some(run) if self.last == before && at - run.end < GAP => run.end = at + 1,
+            _ => self.runs.push(at..at + 1),
+        }
+        true
+    }
+}
+
+/// The bytes of a stretch, with zeros beyond the end.
+fn padded(
+    source: &impl Source,
+    contents: &Contents,
+    stretch: Range<u64>,
+) -> Result<Option<Vec<u8>>> {
+    let length = (stretch.end - stretch.start) as usize;
+    let inside = stretch.start..stretch.end.min(contents.size);
+    let mut bytes = match inside.is_empty() {
+        true => Vec::with_capacity(length),
+        false => match source.bytes(contents, inside)? {
+            Some(bytes) => bytes,
+            None => return Ok(None),
+        },
+    };
+    bytes.resize(length, 0);
+    Ok(Some(bytes))
+}
+
+/// What is theirs with what was changed laid over it.
+struct Laid<'a, S> {
+    sides: &'a Sides,
+    changed: &'a [Range<u64>],
+    source: &'a S,
+    /// Something was not at hand.
+    lost: bool,
+}
+
+impl<S: Source> Laid<'_, S> {
+    fn bytes(&self, stretch: Range<u64>) -> Result<Option<Vec<u8>>> {
+        let Some(mut bytes) = padded(self.source, &self.sides.theirs, stretch.clone())? else {
+            return Ok(None);
+        };
+        let first = self.changed.partition_point(|run| run.end <= stretch.start);
+        for run in self.changed[first..].iter().take_while(|run| run.start < stretch.end) {
+            let both = run.start.max(stretch.start)..run.end.min(stretch.end);
+            let place = (both.start - stretch.start) as usize..(both.end - stretch.start) as usize;
+            let Some(mine) = padded(self.source, &self.sides.mine, both)? else { return Ok(None) };
+            bytes[place].copy_from_slice(&mine);
+        }
+        Ok(Some(bytes))
+    }
+
+    fn chunks_of(&self, described: &Described) -> Result<Option<Vec<Vec<u8>>>> {
+        let mut chunks: Vec<Vec<u8>> = Vec::new();
+        for placed in &described.pieces {
+            if let Piece::Chunk { .. } = placed.piece {
+                let Some(bytes) = self.bytes(placed.offset..placed.end())? else { return Ok(None) };
+                chunks.push(bytes);
+            }
+        }
+        chunks.extend(described.tree.chunks.iter().map(|(_, bytes)| bytes.clone()));
+        Ok(Some(chunks))
+    }
+}
+
+impl<S: Source> PartOf<ChunksError> for Laid<'_, S> {
+    fn recipe(&self, name: &ChunkName) -> Option<Vec<u8>> {
+        self.source.recipe(name).ok().flatten()
+    }
+
+    fn here_until(&self, _offset: u64) -> u64 {
+        u64::MAX
+    }
+
+    fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<Found> {
+        let to = offset.saturating_add(buffer.len() as u64);
+        match self.bytes(offset..to)? {
+            Some(bytes) => {
+                buffer[..bytes.len()].copy_from_slice(&bytes);
+                Ok(Found::Bytes(bytes.len()))
+            }
+            None => {
+                self.lost = true;
+                Ok(Found::Bytes(0))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

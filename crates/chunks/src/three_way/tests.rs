@@ -1,0 +1,200 @@
+#![allow(clippy::single_range_in_vec_init, reason = "a stretch alone is meant")]
+
+use super::*;
+use crate::recipe::Tree;
+use crate::{cover, describe_bytes};
+use proptest::prelude::*;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+#[derive(Default)]
+struct AtHand {
+    chunks: RefCell<BTreeMap<ChunkName, Vec<u8>>>,
+    read: RefCell<u64>,
+}
+
+fn secret() -> Secret {
+    Secret::new([7; 32])
+}
+
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut bytes);
+    bytes
+}
+
+impl AtHand {
+    fn put(&self, bytes: &[u8]) -> Contents {
+        let described = describe_bytes(&secret(), Cutter::Gear, bytes);
+        let mut chunks = self.chunks.borrow_mut();
+        for placed in &described.pieces {
+            if let Piece::Chunk { name, .. } = placed.piece {
+                chunks.insert(name, bytes[placed.offset as usize..placed.end() as usize].to_vec());
+            }
+        }
+        let Tree { contents, chunks: recipes } = described.tree;
+        chunks.extend(recipes);
+        contents
+    }
+
+    fn all(&self, contents: &Contents) -> Vec<u8> {
+        match contents.size {
+            0 => Vec::new(),
+            size => self.bytes(contents, 0..size).unwrap().expect("it is at hand"),
+        }
+    }
+
+    fn merge(&self, [base, mine, theirs]: [&[u8]; 3], within: &[Range<u64>]) -> Option<Vec<u8>> {
+        let sides = Sides { base: self.put(base), mine: self.put(mine), theirs: self.put(theirs) };
+        *self.read.borrow_mut() = 0;
+        let merged = merge((&secret(), Cutter::Gear), &sides, within, self).unwrap()?;
+        let named = merged.chunks.into_iter().map(|chunk| (secret().name(&chunk), chunk));
+        self.chunks.borrow_mut().extend(named);
+        let bytes = self.all(&merged.contents);
+        let anew = describe_bytes(&secret(), Cutter::Gear, &bytes).tree.contents;
+        assert_eq!(merged.contents, anew, "it is cut as if it had been written");
+        assert!(merged.contents.holes.is_none_or(|holes| Some(holes) == anew.holes));
+        Some(bytes)
+    }
+}
+
+impl Source for AtHand {
+    fn recipe(&self, name: &ChunkName) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.chunks.borrow().get(name).cloned())
+    }
+
+    fn bytes(&self, contents: &Contents, stretch: Range<u64>) -> Result<Option<Vec<u8>>> {
+        let length = stretch.end - stretch.start;
+        *self.read.borrow_mut() += length;
+        let range = protocol::Range { offset: stretch.start, length };
+        let cover = cover(&secret(), contents, range, 1 << 20, |name| self.recipe(name))?;
+        let mut bytes = Vec::new();
+        for placed in &cover.pieces {
+            let all = match placed.piece {
+                Piece::Zeros { length } => vec![0; length as usize],
+                Piece::Chunk { name, .. } => match self.chunks.borrow().get(&name) {
+                    Some(chunk) => chunk.clone(),
+                    None => return Ok(None),
+                },
+            };
+            let from = stretch.start.saturating_sub(placed.offset) as usize;
+            let to = (placed.end().min(stretch.end) - placed.offset) as usize;
+            bytes.extend_from_slice(&all[from..to]);
+        }
+        Ok((bytes.len() as u64 == length).then_some(bytes))
+    }
+}
+
+const END: u64 = u64::MAX;
+
+fn with(bytes: &[u8], at: usize, written: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    if bytes.len() < at + written.len() {
+        bytes.resize(at + written.len(), 0);
+    }
+    bytes[at..at + written.len()].copy_from_slice(written);
+    bytes
+}
+
+#[test]
+fn records_of_two_are_both_there() {
+    let hand = AtHand::default();
+    let base = noise(1, 4096);
+    let (mine, theirs) = (with(&base, 64, b"mine"), with(&base, 60, b"they"));
+    let merged = hand.merge([&base, &mine, &theirs], &[64..68]).expect("they do not meet");
+    assert_eq!(merged, with(&theirs, 64, b"mine"));
+}
+
+#[test]
+fn what_was_changed_outside_or_met_within_is_not_merged() {
+    let hand = AtHand::default();
+    let base = noise(1, 4096);
+    let theirs = with(&base, 0, b"theirs");
+    for (mine, within) in [
+        (with(&base, 100, b"mine"), vec![101..200]),
+        (with(&base, 100, b"mine"), vec![0..102, 103..200]),
+        (with(&base, 100, b"mine"), vec![]),
+        (with(&base, 100, b"mine"), vec![0..1, 100..104]),
+        (with(&base, 100, b"mine"), vec![5..104]),
+        (base[..4000].to_vec(), vec![4000..4096]),
+        (base[..4000].to_vec(), vec![4001..END]),
+    ] {
+        assert_eq!(hand.merge([&base, &mine, &theirs], &within), None, "{within:?}");
+    }
+    // Theirs is the same there, whoever wrote it.
+    assert!(hand.merge([&base, &base, &theirs], &[6..104]).is_some());
+}
+
+#[test]
+fn what_is_added_keeps_what_others_have_added_and_what_is_cut_is_gone() {
+    let hand = AtHand::default();
+    let base = noise(1, 100);
+    let (mine, theirs) = (with(&base, 100, b"mine"), with(&base, 104, b"their own"));
+    let merged = hand.merge([&base, &mine, &theirs], &[100..104]).expect("they do not meet");
+    assert_eq!(merged, with(&theirs, 100, b"mine"));
+    let merged = hand.merge([&base, &theirs, &mine], &[104..200]).expect("they do not meet");
+    assert_eq!(merged, with(&theirs, 100, b"mine"));
+    let theirs = with(&base, 3, b"theirs");
+    let merged = hand.merge([&base, &base[..40], &theirs], &[40..END]).expect("all of it is mine");
+    assert_eq!(merged, &theirs[..40]);
+    let merged = hand.merge([&base, &theirs, &base[..40]], &[3..9]).expect("they do not meet");
+    assert_eq!(merged, &theirs[..40]);
+    assert_eq!(hand.merge([&base, &with(&base, 90, b"x"), &base[..40]], &[90..91]), None);
+    assert_eq!(hand.merge([&[], b"mine", b"\0\0\0\0theirs"], &[0..4]).unwrap(), b"minetheirs");
+}
+
+#[test]
+fn of_a_large_file_little_is_read() {
+    let hand = AtHand::default();
+    let base = noise(1, 6 << 20);
+    let mine = with(&base, 1 << 20, b"mine");
+    let theirs = with(&base, 5 << 20, b"theirs");
+    let merged =
+        hand.merge([&base, &mine, &theirs], &[1 << 20..(1 << 20) + 4]).expect("they do not meet");
+    assert!(merged == with(&theirs, 1 << 20, b"mine"));
+    let read = *hand.read.borrow() - merged.len() as u64;
+    assert!(read < 1 << 20, "{read} bytes");
+    hand.chunks.borrow_mut().clear();
+    let sides = Sides {
+        base: describe_bytes(&secret(), Cutter::Gear, &base).tree.contents,
+        mine: describe_bytes(&secret(), Cutter::Gear, &mine).tree.contents,
+        theirs: describe_bytes(&secret(), Cutter::Gear, &theirs).tree.contents,
+    };
+    let nothing = merge((&secret(), Cutter::Gear), &sides, &[0..END], &hand).unwrap();
+    assert_eq!(nothing, None, "nothing is at hand");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Each of two writes where nobody else may, on what both began from: whoever comes second gets the
+    /// same as if both had written to one file.
+    #[test]
+    fn prop_whoever_comes_second_the_result_is_that_of_one_file(
+        seed in 0..3u64,
+        length in 0..400_000usize,
+        zeros in (0..400_000usize, 0..300_000usize),
+        writes in prop::collection::vec((0..2usize, 0..40u64, 0..10_000u64, 0..9_000u64), 0..8),
+    ) {
+        let hand = AtHand::default();
+        let mut base = noise(seed, length);
+        let (from, to) = (zeros.0.min(length), (zeros.0 + zeros.1).min(length));
+        base[from..to].fill(0);
+        // Stretches of 10,000 bytes belong to both in turn.
+        let mut sides = [base.clone(), base.clone()];
+        let mut one = base.clone();
+        for (number, (who, stretch, at, bytes)) in writes.into_iter().enumerate() {
+            let stretch = 2 * stretch + who as u64;
+            let bytes = noise(100 + number as u64, bytes.min(10_000 - at) as usize);
+            let at = (10_000 * stretch + at) as usize;
+            sides[who] = with(&sides[who], at, &bytes);
+            one = with(&one, at, &bytes);
+        }
+        for who in 0..2u64 {
+            let within: Vec<_> =
+                (0..40).map(|n| 10_000 * (2 * n + who)..10_000 * (2 * n + who + 1)).collect();
+            let (mine, theirs) = (&sides[who as usize], &sides[1 - who as usize]);
+            prop_assert!(hand.merge([&base, mine, theirs], &within) == Some(one.clone()));
+        }
+    }
+}

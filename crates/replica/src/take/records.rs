@@ -1,0 +1,244 @@
+//! Stores of who holds records of a file with nobody else: what it changed under them is laid over
+//! what others have made of the rest of the file meanwhile.
+//! Holds: only what was changed under records that its client holds is laid over anything; what does
+//! not go together is kept aside, as all other stores; of the merge there is a version of its own, so
+//! that every stamp has the contents that its writer gave it.
+//! From: fcntl(2), record locks; beyond the papers, whose stores replace whole files.
+
+use super::batch::Batch;
+use super::decide::Decision;
+use crate::callbacks::Place;
+use crate::deltas::bytes_with;
+use crate::error::{ReplicaError, Result};
+use crate::examine::put_chunks;
+use crate::origin::Inner;
+use crate::upkeep::Promise;
+use crate::volumes::Volume;
+use chunks::{ChunksError, Sides, Source, merge};
+use model::{
+    Change, ChunkName, Contents, Effects, FileId, Kind, LockKind, Locks, ReplicaId, Stamp, Update,
+    View, judge,
+};
+use protocol::{Held, LOCKS_TOLD_MAX};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use store::StoreError;
+use volume::whole::{Committer, Whole};
+
+/// Bytes that are read at once for a merge.
+const READ_BYTES_MAX: u64 = chunks::CHUNK_BYTES_MAX as u64;
+
+/// Of what a client says that it holds with nobody else, what is so: records alone.
+pub(super) fn held_alone(
+    inner: &Inner,
+    volume: &Volume,
+    place: &Place,
+    said: Vec<Held>,
+) -> BTreeMap<FileId, Locks> {
+    let mut alone = BTreeMap::new();
+    if said.is_empty() {
+        return alone;
+    }
+    let mut holders = volume.holders();
+    let now = inner.world.clock.moment();
+    if holders.at(place).is_none() || !holders.lasts(place.replica, now) {
+        return alone;
+    }
+    let book = volume.book();
+    for Held { file, mut locks } in said {
+        locks.truncate(LOCKS_TOLD_MAX);
+        locks.retain(|lock| {
+            let is_record = lock.kind == LockKind::Record && lock.exclusive;
+            is_record && book.has(place.replica, file, lock)
+        });
+        if let Some(locks) = Locks::from_told(&locks).filter(|locks| !locks.is_empty()) {
+            alone.insert(file, locks);
+        }
+    }
+    alone
+}
+
+/// What comes of stores that meet something else than they expect, by their stamps.
+#[derive(Default)]
+pub(super) struct Prepared {
+    of: BTreeMap<Stamp, Outcome>,
+    /// Nothing else is taken in the same transaction.
+    is_all_there_is: bool,
+    /// The chunks of what was merged stay until this is dropped.
+    _promise: Option<Promise>,
+}
+
+struct Outcome {
+    /// What is there, as it was looked at.
+    found: Stamp,
+    /// None: they do not go together.
+    merged: Option<Contents>,
+}
+
+/// What a store meets.
+pub(super) enum Met {
+    Conflict,
+    Merged(Contents),
+    Unprepared,
+}
+
+impl Prepared {
+    /// It was looked at as it is now, as far as others go.
+    pub fn is_all_there_is(&self) -> bool {
+        self.is_all_there_is
+    }
+
+    pub fn met(prepared: Option<&Prepared>, update: &Update, found: Stamp) -> Met {
+        let Some(prepared) = prepared else { return Met::Conflict };
+        match prepared.of.get(&update.stamp).filter(|outcome| outcome.found == found) {
+            Some(Outcome { merged: Some(merged), .. }) => Met::Merged(*merged),
+            Some(_) => Met::Conflict,
+            None => Met::Unprepared,
+        }
+    }
+}
+
+/// A store that is taken, and what it is merged to.
+#[derive(Debug)]
+pub(super) struct Laid {
+    pub mine: Effects,
+    /// What both do together.
+    pub effects: Effects,
+    pub contents: Contents,
+}
+
+impl Laid {
+    /// The store as it would be taken by itself, with what it is merged to.
+    pub fn of(store: Decision, contents: Contents) -> Decision {
+        let Decision::Take(mine) = store else { return store };
+        let mut effects = mine.clone();
+        for node in effects.nodes.values_mut().flatten().filter(|node| node.kind == Kind::File) {
+            node.contents = contents;
+        }
+        Decision::Lay(Box::new(Laid { mine, effects, contents }))
+    }
+}
+
+/// The update of the origin's own that makes the merge a version, after the store.
+pub(super) fn merged(
+    committer: &Committer<'_>,
+    store: &Update,
+    contents: Contents,
+) -> Result<(Update, Effects)> {
+    let Change::Store { file, mtime, .. } = store.change else {
+        return Err(ReplicaError::Unprepared);
+    };
+    let stamp = Stamp::new(ReplicaId::ORIGIN, committer.position().next().0);
+    let change = Change::Store { file, expects: store.stamp, contents, mtime };
+    let update = Update { stamp, change, ..store.clone() };
+    match judge(&update, &committer.view())? {
+        Ok(effects) => Ok((update, effects)),
+        Err(_) => Err(ReplicaError::Unprepared),
+    }
+}
+
+/// Merges what can be merged of what these batches store, with what is there before them. Within the
+/// turn, and before their transaction.
+pub(super) fn prepare(inner: &Inner, volume: &Volume, batches: &[Batch]) -> Prepared {
+    let is_all_there_is = batches.len() == 1;
+    if batches.iter().all(|batch| batch.under.is_empty()) {
+        return Prepared { is_all_there_is, ..Prepared::default() };
+    }
+    let promise = Some(inner.upkeep.promises.current());
+    let mut prepared = Prepared { is_all_there_is, _promise: promise, of: BTreeMap::new() };
+    for batch in batches.iter().filter(|batch| !batch.under.is_empty()) {
+        let mut files = std::collections::BTreeSet::new();
+        for update in &batch.updates {
+            let Change::Store { file, .. } = update.change else { continue };
+            let Some(locks) = batch.under.get(&file) else { continue };
+            // What it stored before in the same batch is not there yet.
+            if !files.insert(file) {
+                continue;
+            }
+            match outcome(inner, volume, update, locks) {
+                Ok(Some(outcome)) => drop(prepared.of.insert(update.stamp, outcome)),
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(volume = volume.name, %file, %error, "records are not merged");
+                }
+            }
+        }
+    }
+    prepared
+}
+
+/// What comes of a store; none, if it meets what it expects, or no file.
+fn outcome(
+    inner: &Inner,
+    volume: &Volume,
+    update: &Update,
+    locks: &Locks,
+) -> Result<Option<Outcome>> {
+    let Change::Store { file, expects, contents: mine, .. } = update.change else {
+        return Ok(None);
+    };
+    let (found, base, theirs) = {
+        let read = inner.tables.read()?;
+        let view = Whole::now(&*read, volume.id);
+        let node = view.node(file)?.filter(|node| node.kind == Kind::File);
+        let Some(node) = node.filter(|node| node.contents_stamp != expects) else {
+            return Ok(None);
+        };
+        let of = |stamp| -> Result<Option<Contents>> {
+            Ok(view.contents(file, stamp)?.map(|(contents, _)| contents))
+        };
+        (node.contents_stamp, of(expects)?, of(node.contents_stamp)?)
+    };
+    let merged = match (base, theirs) {
+        (Some(base), Some(theirs)) => {
+            merge_them(inner, volume, &Sides { base, mine, theirs }, locks).unwrap_or_else(
+                |error| {
+                    tracing::warn!(volume = volume.name, %file, %error, "records are not merged");
+                    None
+                },
+            )
+        }
+        _ => None,
+    };
+    Ok(Some(Outcome { found, merged }))
+}
+
+fn merge_them(
+    inner: &Inner,
+    volume: &Volume,
+    sides: &Sides,
+    locks: &Locks,
+) -> Result<Option<Contents>> {
+    let stretch = |lock: &model::Lock| lock.first..lock.last.saturating_add(1);
+    let within: Vec<Range<u64>> = locks.iter().map(stretch).collect();
+    let named = (&volume.secret, volume.cutter);
+    let Some(merged) = merge(named, sides, &within, &Stored { inner, volume })? else {
+        return Ok(None);
+    };
+    let chunks: Vec<&[u8]> = merged.chunks.iter().map(Vec::as_slice).collect();
+    put_chunks(inner, volume, &chunks).map_err(ReplicaError::Refused)?;
+    Ok(Some(merged.contents))
+}
+
+/// What is in the store, checked.
+struct Stored<'a> {
+    inner: &'a Inner,
+    volume: &'a Volume,
+}
+
+impl Source for Stored<'_> {
+    fn recipe(&self, name: &ChunkName) -> Result<Option<Vec<u8>>, StoreError> {
+        self.inner.sound(self.volume, name)
+    }
+
+    fn bytes(
+        &self,
+        contents: &Contents,
+        stretch: Range<u64>,
+    ) -> Result<Option<Vec<u8>>, ChunksError> {
+        let length = stretch.end - stretch.start;
+        let range = protocol::Range { offset: stretch.start, length };
+        let fetch = |name: &ChunkName| self.inner.sound(self.volume, name);
+        bytes_with(&self.volume.secret, contents, range, READ_BYTES_MAX, fetch)
+    }
+}
