@@ -305,9 +305,8 @@ impl Stored {
         }
     }
 
-    /// What is found was stored by the same writer, who expected the same: the writer took it back
-    /// without knowing that it had arrived, and this comes instead of it. It may itself have come
-    /// instead of others, so what counts is what it expected, not what it replaced.
+    /// What is found was stored by the same writer, who expected the same and took it back without
+    /// knowing that it had arrived. It may itself have come instead of others.
     fn follows_taken_back(
         &self,
         desk: &Desk<'_, '_>,
