@@ -121,11 +121,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// Who waited for such memory had the log open already, as it was then.
-    fn go_on_with_companions(&self, file: FileId) -> Result<(), Error> {
+    async fn go_on_with_companions(&self, file: FileId) -> Result<(), Error> {
         if !self.locks().knows(file) {
             return Ok(());
         }
-        self.companions(file).into_iter().try_for_each(|file| self.go_on_with_current(file, None))
+        for file in self.companions(file) {
+            self.go_on_aside(file, None).await?;
+        }
+        Ok(())
     }
 
     /// The database, and the log of it, whose processes share memory by this file.
@@ -331,7 +334,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let wanted = wish.filter(|wish| wish.aim != LockAim::Look);
         if let Some(wish) = wanted {
             if self.leases_locks() {
-                self.goes_on_with_newest(wish.call).await?;
+                // Boxed, as it is large and seldom.
+                Box::pin(self.goes_on_with_newest(wish.call)).await?;
             }
             // Meanwhile others may claim what is held already.
             self.stores_have_arrived(file).await;
@@ -383,10 +387,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         if !states.is_empty() {
             self.take_shown((&states, asked))?;
-            self.go_on_with_current(file, wish.map(|wish| wish.call.handle))?;
+            self.go_on_aside(file, wish.map(|wish| wish.call.handle)).await?;
         }
         if wanted.is_some_and(|wish| wish.call.may_share_memory()) {
-            self.go_on_with_companions(file)?;
+            self.go_on_with_companions(file).await?;
         }
         let given = if wanted.is_some() { wished } else { Vec::new() };
         self.came_of(file, (held, lapses), (&given, wanted), outcome)

@@ -8,7 +8,7 @@ use crate::client::{Client, Core, error_of, failed};
 use crate::meta::Meta;
 use crate::pace::eager_bytes;
 use crate::parcel::Parcel;
-use crate::replay_log::{Sending, Setback, pack_all};
+use crate::replay_log::{Sending, Setback};
 use crate::types::{Error, Step};
 use crate::undo::of_log;
 use model::{Change, ChunkName, FileId, Update};
@@ -285,17 +285,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // What is lost with the power here must not have been taken: its number is behind others
             // that were not.
             self.sync_before_sending(&sending).await?;
-            let rate = self.inner.upstream.quality().likely_up();
-            let submit = Submit {
-                settled: sending.settled,
-                strict: sending.strict,
-                updates: sending.updates.clone(),
-                payload: pack_all(&sending.eager.chunks, rate),
-                deltas: sending.eager.deltas(),
-                seek: None,
-                ahead: Some(true),
-                under: self.held_under(&sending.updates),
-            };
+            let submit = Submit { seek: None, ahead: Some(true), ..self.submit(&sending) };
             let answer = self.inner.upstream.ask(class, Request::Submit(submit)).await;
             let submitted = match answer {
                 Ok(Response::Submitted(submitted)) => submitted,

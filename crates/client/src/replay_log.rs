@@ -149,18 +149,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.sync_before_sending(&sending).await?;
         }
         let class = if sending.strict { Class::Interactive } else { Class::Replay };
-        let rate = self.inner.upstream.quality().likely_up();
-        let payload = pack_all(&sending.eager.chunks, rate);
-        let submit = Submit {
-            settled: sending.settled,
-            strict: sending.strict,
-            updates: sending.updates.clone(),
-            payload,
-            deltas: sending.eager.deltas(),
-            seek: sending.seek,
-            ahead: None,
-            under: self.held_under(&sending.updates),
-        };
+        let submit = self.submit(&sending);
         let session = self.connection().sessions;
         let answer = self.inner.upstream.ask(class, Request::Submit(submit)).await;
         let submitted = match answer {
@@ -193,6 +182,21 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let rest = &sending.updates[submitted.verdicts.len()..];
         let missing = &submitted.missing;
         self.while_others_pass(rest, missing, self.put(rest, missing, class)).await
+    }
+
+    /// What is sent of updates that have their turn.
+    pub(crate) fn submit(&self, sending: &Sending) -> Submit {
+        let rate = self.inner.upstream.quality().likely_up();
+        Submit {
+            settled: sending.settled,
+            strict: sending.strict,
+            updates: sending.updates.clone(),
+            payload: pack_all(&sending.eager.chunks, rate),
+            deltas: sending.eager.deltas(),
+            seek: sending.seek,
+            ahead: None,
+            under: self.held_under(&sending.updates),
+        }
     }
 
     /// What nobody waits for is on this machine's disk before it leaves, and so is what this machine

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use store::{Container, Containers, Result as StoreResult};
 
 /// Held by who changes a container: nobody makes a version of it meanwhile.
-type Writing<'a> = ranks::Reading<'a, ()>;
+pub(super) type Writing<'a> = ranks::Reading<'a, ()>;
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Reads; fewer bytes than asked for only at the end of the file.
@@ -81,18 +81,34 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Err(Error::TooLarge.into());
         }
         self.has_its_locks(handle)?;
-        let still = self.files().grip(handle)?.0.still;
         // Nobody makes a version of half of it.
-        let writing = ranks::read(Rank::Still, &still);
-        let ground_ends = self.files().ground_ends_within(handle, offset, bytes.len() as u64);
-        let (upon, behind) = bytes.split_at(ground_ends.unwrap_or(0));
-        if !upon.is_empty() {
-            self.has_quota_to_write(handle, Some(offset), bytes.len() as u64)?;
-            // Of what lies upon the ground the log is told when it is there. If a crash comes before
-            // that, nothing may lie behind the end that it had, as if that alone had been written.
-            self.write_one(handle, offset, upon, &writing)?;
+        self.while_writing(handle, |writing| {
+            let ground_ends = self.files().ground_ends_within(handle, offset, bytes.len() as u64);
+            let (upon, behind) = bytes.split_at(ground_ends.unwrap_or(0));
+            if !upon.is_empty() {
+                self.has_quota_to_write(handle, Some(offset), bytes.len() as u64)?;
+                // Of what lies upon the ground the log is told when it is there. If a crash comes before
+                // that, nothing may lie behind the end that it had, as if that alone had been written.
+                self.write_one(handle, offset, upon, writing)?;
+            }
+            self.write_one(handle, offset + upon.len() as u64, behind, writing)
+        })
+    }
+
+    /// Works on what a handle has open while nobody makes a version of it, and it does not go on with
+    /// another one.
+    pub(super) fn while_writing<T>(
+        &self,
+        handle: Handle,
+        work: impl FnOnce(&Writing<'_>) -> Step<T>,
+    ) -> Step<T> {
+        loop {
+            let grip = self.files().grip(handle)?.0;
+            let writing = ranks::read(Rank::Still, &grip.still);
+            if self.files().grip(handle)?.0.generation == grip.generation {
+                return work(&writing);
+            }
         }
-        self.write_one(handle, offset + upon.len() as u64, behind, &writing)
     }
 
     fn write_one(
@@ -268,9 +284,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         extent: Extent,
         change: impl Fn(&C::Container) -> StoreResult<Altered>,
     ) -> Step<()> {
-        let still = self.files().grip(handle)?.0.still;
-        let writing = ranks::read(Rank::Still, &still);
-        self.alter_while(&writing, handle, uid, extent, change)
+        self.while_writing(handle, |writing| self.alter_while(writing, handle, uid, extent, change))
     }
 
     /// While the caller keeps whoever makes versions of the container away.

@@ -68,10 +68,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(None);
         }
         self.has_quota_to_write(to, Some(offset), source.to - offset)?;
-        {
-            let _writing = ranks::read(Rank::Still, &grip.still);
-            self.begin_to_alter(&grip, 0, super::first::Extent::Grows)?;
-        }
+        self.while_writing(to, |_| {
+            let (grip, _) = self.files().grip(to)?;
+            self.begin_to_alter(&grip, 0, super::first::Extent::Grows)
+        })?;
         // It may be another one by now.
         let (grip, _) = self.files().grip(to)?;
         if !self.rest_upon(&grip, &source)? {

@@ -97,7 +97,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut upon = None;
         let left = {
             let files = self.files();
-            let open = files.get(grip.file, grip.generation).ok_or(Error::BadHandle)?;
+            let Some(open) = files.get(grip.file, grip.generation) else {
+                // It goes on with another version.
+                drop(files);
+                return self.seek(handle, offset, hole);
+            };
             let other = |ground: &Ground| ground.version != open.presence.version;
             let written = open.presence.dirty.is_some();
             if open.presence.ground.as_ref().is_some_and(|ground| written || other(ground)) {

@@ -7,6 +7,7 @@
 use super::{Files, HandleState, OpenFile};
 use crate::client::Client;
 use crate::presence::Presence;
+use crate::ranks::{self, Rank};
 use crate::types::{Error, Handle, Step, Stop};
 use model::{FileId, Kind, Stamp};
 use protocol::Upstream;
@@ -24,21 +25,13 @@ pub(crate) struct Behind {
     pub written: Vec<u32>,
 }
 
-/// What handles are tied to from now on, and what nobody has open any more.
+/// What handles are tied to from now on.
 struct Renewed {
     version: Stamp,
     generation: u32,
-    left: Vec<Presence>,
 }
 
 impl<K: Container> Files<K> {
-    /// Whether programs have versions open that are neither this one nor written to here.
-    fn have_older(&self, file: FileId, current: Stamp) -> bool {
-        self.open.range((file, 0)..=(file, u32::MAX)).any(|(_, open)| {
-            open.handles > 0 && !open.beside && open.is_clean() && open.presence.version != current
-        })
-    }
-
     /// Of what programs have open, what is neither this version nor written upon it, and whether it was
     /// written to since it was stored.
     fn behind(&self, file: FileId, current: Stamp) -> Behind {
@@ -76,21 +69,31 @@ impl<K: Container> Files<K> {
         }
     }
 
-    /// Ties the handles of older versions to this one. Gives back the versions that nobody has
-    /// open any more.
-    fn renew(&mut self, file: FileId, generation: u32) -> Vec<Presence> {
+    /// One of the versions that are open and neither this one nor written to, after another one.
+    fn older_after(&self, file: FileId, current: Stamp, after: Option<u32>) -> Option<u32> {
+        let from = after.map_or(Some(0), |after| after.checked_add(1))?;
+        let mut versions = self.open.range((file, from)..=(file, u32::MAX));
+        let is_older = |open: &OpenFile<K>| {
+            open.handles > 0 && !open.beside && open.is_clean() && open.presence.version != current
+        };
+        versions.find(|(_, open)| is_older(open)).map(|((_, generation), _)| *generation)
+    }
+
+    /// Ties the handles of an older version to another one. Gives back the version if nobody has it open
+    /// any more.
+    fn renew(&mut self, file: FileId, older: u32, generation: u32) -> Option<Presence> {
         let Files { open, handles, .. } = self;
         let mut moved = Vec::new();
-        let mut left = Vec::new();
+        let mut left = None;
         for state in handles.values_mut() {
-            let key = (file, state.generation);
-            if state.file != file || state.generation == generation || state.fetches || state.lent {
+            let key = (file, older);
+            if (state.file, state.generation) != key || state.fetches || state.lent {
                 continue;
             }
             let Some(before) = open.get_mut(&key).filter(|open| open.is_clean()) else { continue };
             before.take_off(state);
             if before.handles == 0 {
-                left.extend(open.remove(&key).map(|open| open.presence));
+                left = open.remove(&key).map(|open| open.presence);
             }
             moved.push(*state);
             state.generation = generation;
@@ -118,11 +121,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         through: Option<Handle>,
     ) -> Result<(), Error> {
         let renewed = self.renew_handles(file, through)?;
-        let Some(Renewed { version, generation, left }) = renewed else { return Ok(()) };
-        for presence in &left {
-            self.closed(file, presence);
-            self.discard_if_unused(file, presence, false);
-        }
+        let Some(Renewed { version, generation }) = renewed else { return Ok(()) };
         let Some(kernel) = self.inner.kernel.get() else { return Ok(()) };
         let forgotten = (0..FORGET_TRIES_MAX).any(|_| kernel.forget_node(file, true));
         if !forgotten {
@@ -158,17 +157,43 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     fn renew_handles(&self, file: FileId, through: Option<Handle>) -> Step<Option<Renewed>> {
-        let mut files = self.files();
-        let node = self.node_here(file)?.filter(|node| node.kind == Kind::File);
-        let Some(node) = node.filter(|node| files.have_older(file, node.contents_stamp)) else {
-            return Ok(None);
-        };
-        if files.holds_on_to_older(file, node.contents_stamp, through) {
-            return Err(Error::OlderLentOut.into());
+        let (mut renewed, mut older) = (None, None);
+        loop {
+            let found = self.older_than_known(file, older)?;
+            let Some(grip) = found.and_then(|generation| self.grip_of(file, generation)) else {
+                return Ok(renewed);
+            };
+            older = Some(grip.generation);
+            // Whoever writes to it is done with it, or goes on with the other one.
+            let still = ranks::write(Rank::Still, &grip.still);
+            let mut files = self.files();
+            let Some(node) = self.node_here(file)?.filter(|node| node.kind == Kind::File) else {
+                return Ok(renewed);
+            };
+            let version = node.contents_stamp;
+            if files.holds_on_to_older(file, version, through) {
+                return Err(Error::OlderLentOut.into());
+            }
+            let is_older = |open: &OpenFile<_>| open.is_clean() && open.presence.version != version;
+            if !files.get(file, grip.generation).is_some_and(is_older) {
+                continue;
+            }
+            let generation = self.current_generation(&mut files, file, &node)?;
+            let left = files.renew(file, grip.generation, generation);
+            self.let_go(files);
+            renewed = Some(Renewed { version, generation });
+            drop(still);
+            if let Some(presence) = left {
+                self.closed(file, &presence);
+                self.discard_if_unused(file, &presence, false);
+            }
         }
-        let generation = self.current_generation(&mut files, file, &node)?;
-        let left = files.renew(file, generation);
-        self.let_go(files);
-        Ok(Some(Renewed { version: node.contents_stamp, generation, left }))
+    }
+
+    /// A version that is open, clean, and older than what is known here, after another one.
+    fn older_than_known(&self, file: FileId, after: Option<u32>) -> Step<Option<u32>> {
+        let files = self.files();
+        let node = self.node_here(file)?.filter(|node| node.kind == Kind::File);
+        Ok(node.and_then(|node| files.older_after(file, node.contents_stamp, after)))
     }
 }

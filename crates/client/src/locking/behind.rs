@@ -2,11 +2,10 @@
 //! Holds: who has a lock reads what is known here of those who held it before; what was written here
 //! meanwhile, under other records, is stored before that, and is not written over while it is.
 
-use crate::client::Client;
+use crate::client::{Client, error_of};
 use crate::locks::LockCall;
-use crate::needs::complete;
-use crate::types::Error;
-use model::LockKind;
+use crate::types::{Error, Handle, Stop};
+use model::{FileId, LockKind};
 use protocol::Upstream;
 use store::Containers;
 
@@ -31,15 +30,43 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let written = self.behind(call.file)?.written;
             let mut waiting = Vec::new();
             for generation in written.into_iter().filter(|_| call.lock.kind == LockKind::Record) {
-                let Some(grip) = self.grip_of(call.file, generation) else { continue };
-                let stored = complete(self, |client| client.store(&grip, None)).await?;
-                let Some(number) = stored else { continue };
+                let Some(number) = self.store_version(call.file, generation).await? else {
+                    continue;
+                };
                 // Until it is gone on with, nobody writes over it.
                 waiting.push(self.waiting(number));
                 self.settled(number).await?;
             }
-            self.go_on_with_current(call.file, Some(call.handle))?;
+            self.go_on_aside(call.file, Some(call.handle)).await?;
         }
         Err(Error::OlderLentOut)
+    }
+
+    /// Stores what was written to an open version, where cutting it holds up nobody else.
+    async fn store_version(&self, file: FileId, generation: u32) -> Result<Option<u64>, Error> {
+        let began = self.inner.world.clock.moment();
+        loop {
+            let client = self.clone();
+            let store = move || {
+                let grip = client.grip_of(file, generation);
+                Ok(grip.map_or(Ok(None), |grip| client.store(&grip, None)))
+            };
+            match self.off_the_runtime(store).await.map_err(error_of)? {
+                Ok(number) => return Ok(number),
+                Err(Stop::Need(need)) => self.bounded(began, self.satisfy(need)).await?,
+                Err(Stop::Error(error)) => return Err(error),
+            }
+        }
+    }
+
+    /// Goes on with the version that is current, where whoever writes may be waited for.
+    pub(super) async fn go_on_aside(
+        &self,
+        file: FileId,
+        through: Option<Handle>,
+    ) -> Result<(), Error> {
+        let client = self.clone();
+        let go_on = move || Ok(client.go_on_with_current(file, through));
+        self.off_the_runtime(go_on).await.map_err(error_of)?
     }
 }
