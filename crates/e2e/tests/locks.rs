@@ -186,6 +186,43 @@ fn who_gets_a_lock_reads_what_was_written_under_it_elsewhere() {
     }
 }
 
+/// Each record under a lock of its own, by processes of both machines and two of each.
+#[test]
+fn what_two_machines_count_in_records_of_one_file_is_all_there() {
+    const ROUNDS: u64 = 25;
+    const RECORDS: u64 = 3;
+    let (_world, _server, a, b) = two("connected");
+    let (here, there) = open_at_both(&a, &b, "records");
+    let another = |mount: &Mount| {
+        OpenOptions::new().read(true).write(true).open(mount.path("records")).unwrap()
+    };
+    let files = [here, there, another(&a), another(&b)];
+    std::thread::scope(|scope| {
+        for (number, file) in files.iter().enumerate() {
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    let at = 8 * ((round * (number as u64 + 1)) % RECORDS);
+                    let record = |typ| asked(libc::F_OFD_SETLKW, file, typ, at as i64, 8).unwrap();
+                    record(libc::F_WRLCK);
+                    let mut bytes = [0; 8];
+                    file.read_exact_at(&mut bytes, at).unwrap();
+                    let next = u64::from_le_bytes(bytes) + 1;
+                    file.write_all_at(&next.to_le_bytes(), at).unwrap();
+                    record(libc::F_UNLCK);
+                }
+            });
+        }
+    });
+    drop(files);
+    for mount in [&a, &b] {
+        let bytes = fs::read(mount.path("records")).unwrap();
+        let records = bytes.chunks(8).take(RECORDS as usize);
+        let sum: u64 = records.map(|r| u64::from_le_bytes(r.try_into().unwrap())).sum();
+        assert_eq!((sum, bytes.len()), (4 * ROUNDS, 100));
+        assert_eq!(fs::read_dir(mount.path("")).unwrap().count(), 1, "nothing lies beside");
+    }
+}
+
 #[test]
 fn who_shares_a_lock_that_was_exclusive_reads_what_was_written_under_it_elsewhere() {
     let (_world, _server, a, b) = two("connected");
