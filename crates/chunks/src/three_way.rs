@@ -16,8 +16,6 @@ use store::StoreError;
 
 /// Bytes that are read at once.
 const READ_BYTES: u64 = CHUNK_BYTES_MAX as u64;
-/// Bytes that may be compared for one merge: others wait for it.
-const COMPARED_BYTES_MAX: u64 = 64 << 20;
 /// Recipe chunks that may be looked at for it.
 const RECIPES_MAX: usize = 4096;
 /// What was changed counts as one change, if no more lies between.
@@ -53,14 +51,15 @@ pub struct Merged {
 /// What is theirs with all that is mine within these stretches, which are in order and do not touch;
 /// one that reaches to the greatest offset has no end. None: mine differs from the base outside of
 /// them, or theirs does within; or there is more to compare than is compared, or not all is at hand.
+/// `room`: bytes that may be compared; what was is taken off.
 /// Errors: `BadRecipe`, `WrongBytes`, and what `source` gives.
 pub fn merge(
     (secret, cutter): (&Secret, Cutter),
     sides: &Sides,
     within: &[Range<u64>],
-    source: &impl Source,
+    (source, room): (&impl Source, &mut u64),
 ) -> Result<Option<Merged>> {
-    let mut work = Work { secret, within, source, room: COMPARED_BYTES_MAX };
+    let mut work = Work { secret, within, source, room };
     let Sides { base, mine, theirs } = sides;
     let Some(size) = size_of(sides, within) else { return Ok(None) };
     let Some(changed) = work.changed(base, mine)? else { return Ok(None) };
@@ -98,7 +97,7 @@ struct Work<'a, S> {
     within: &'a [Range<u64>],
     source: &'a S,
     /// Bytes that may still be compared.
-    room: u64,
+    room: &'a mut u64,
 }
 
 impl<S: Source> Work<'_, S> {
@@ -153,7 +152,7 @@ impl<S: Source> Work<'_, S> {
         while from < stretch.end {
             let to = stretch.end.min(from + READ_BYTES);
             let Some(room) = self.room.checked_sub(to - from) else { return Ok(false) };
-            self.room = room;
+            *self.room = room;
             let (Some(left), Some(right)) =
                 (padded(self.source, one, from..to)?, padded(self.source, other, from..to)?)
             else {

@@ -205,7 +205,9 @@ fn prepare(
     }
     let Submit { settled, strict, updates, under, .. } = submit;
     let under = records::held_alone(inner, volume, &by.place, under.unwrap_or_default());
-    let batch = Batch { by, settled, strict, ahead, updates, bad, under, _promise: promise };
+    let merges = records::merges(inner, volume, (&updates, &under));
+    let batch =
+        Batch { by, settled, strict, ahead, updates, bad, under, merges, _promise: promise };
     Ok((batch, Lacks { missing, useless }))
 }
 

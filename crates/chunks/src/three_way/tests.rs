@@ -47,7 +47,8 @@ impl AtHand {
     fn merge(&self, [base, mine, theirs]: [&[u8]; 3], within: &[Range<u64>]) -> Option<Vec<u8>> {
         let sides = Sides { base: self.put(base), mine: self.put(mine), theirs: self.put(theirs) };
         *self.read.borrow_mut() = 0;
-        let merged = merge((&secret(), Cutter::Gear), &sides, within, self).unwrap()?;
+        let room = &mut (64 << 20);
+        let merged = merge((&secret(), Cutter::Gear), &sides, within, (self, room)).unwrap()?;
         let named = merged.chunks.into_iter().map(|chunk| (secret().name(&chunk), chunk));
         self.chunks.borrow_mut().extend(named);
         let bytes = self.all(&merged.contents);
@@ -144,6 +145,20 @@ fn what_is_added_keeps_what_others_have_added_and_what_is_cut_is_gone() {
 }
 
 #[test]
+fn more_than_there_is_room_for_is_not_compared() {
+    let hand = AtHand::default();
+    let (base, mine) = (noise(1, 300_000), noise(2, 300_000));
+    let sides = Sides { base: hand.put(&base), mine: hand.put(&mine), theirs: hand.put(&base) };
+    for (mut room, fits) in [(299_999, false), (300_000, true), (400_000, true)] {
+        let before = room;
+        let named = (&secret(), Cutter::Gear);
+        let merged = merge(named, &sides, &[0..END], (&hand, &mut room)).unwrap();
+        assert_eq!(merged.map(|merged| merged.contents), fits.then_some(sides.mine));
+        assert!(!fits || before - room == 300_000);
+    }
+}
+
+#[test]
 fn of_a_large_file_little_is_read() {
     let hand = AtHand::default();
     let base = noise(1, 6 << 20);
@@ -160,7 +175,8 @@ fn of_a_large_file_little_is_read() {
         mine: describe_bytes(&secret(), Cutter::Gear, &mine).tree.contents,
         theirs: describe_bytes(&secret(), Cutter::Gear, &theirs).tree.contents,
     };
-    let nothing = merge((&secret(), Cutter::Gear), &sides, &[0..END], &hand).unwrap();
+    let named = (&secret(), Cutter::Gear);
+    let nothing = merge(named, &sides, &[0..END], (&hand, &mut (64 << 20))).unwrap();
     assert_eq!(nothing, None, "nothing is at hand");
 }
 

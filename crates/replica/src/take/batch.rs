@@ -6,7 +6,7 @@ use super::again;
 use super::conflict::{self, Conflict};
 use super::decide::{Decision, Desk, Kept, decide};
 use super::quota::{self, Room, allowance, exceeds};
-use super::records::{self, Prepared};
+use super::records::{self, Merges, Prepared};
 use super::redirect::{Redirect, Redirected, Redirects, forget_contents};
 use super::{Submitter, vet};
 use crate::error::{ReplicaError, Result};
@@ -29,6 +29,8 @@ pub(crate) struct Batch {
     pub bad: BTreeSet<u64>,
     /// Of files, the records that the writer holds with nobody else.
     pub under: BTreeMap<FileId, Locks>,
+    /// What its stores under these came to, when that was looked at.
+    pub merges: Merges,
     /// The chunks that the updates count on stay until this is dropped.
     pub _promise: Promise,
 }

@@ -20,11 +20,15 @@ use model::{
     View, judge,
 };
 use protocol::{Held, LOCKS_TOLD_MAX};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use store::StoreError;
 use volume::whole::{Committer, Whole};
 
+/// Bytes that are compared for the stores of a submit, and for those of a transaction: these keep all
+/// others of the volume waiting.
+const COMPARED_BYTES_MAX: u64 = 64 << 20;
+const COMPARED_IN_TURN: u64 = 16 << 20;
 /// Bytes that are read at once for a merge.
 const READ_BYTES_MAX: u64 = chunks::CHUNK_BYTES_MAX as u64;
 
@@ -61,14 +65,18 @@ pub(super) fn held_alone(
 /// What comes of stores that meet something else than they expect, by their stamps.
 #[derive(Default)]
 pub(super) struct Prepared {
-    of: BTreeMap<Stamp, Outcome>,
+    of: Merges,
     /// Nothing else is taken in the same transaction.
     is_all_there_is: bool,
     /// The chunks of what was merged stay until this is dropped.
     _promise: Option<Promise>,
 }
 
-struct Outcome {
+/// What comes of stores, by their stamps.
+pub(crate) type Merges = BTreeMap<Stamp, Outcome>;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outcome {
     /// What is there, as it was looked at.
     found: Stamp,
     /// None: they do not go together.
@@ -137,42 +145,75 @@ pub(super) fn merged(
     }
 }
 
-/// Merges what can be merged of what these batches store, with what is there before them. Within the
-/// turn, and before their transaction.
+/// What comes of the stores of a submit, as it is before its turn: nobody waits for that.
+pub(super) fn merges(
+    inner: &Inner,
+    volume: &Volume,
+    (updates, under): (&[Update], &BTreeMap<FileId, Locks>),
+) -> Merges {
+    let mut merges = Merges::new();
+    let mut room = COMPARED_BYTES_MAX;
+    for (update, locks) in stores_under(updates, under) {
+        merges.extend(merge_of(inner, volume, (update, locks), None, &mut room));
+    }
+    merges
+}
+
+/// Merges what these batches store with what is there before them, as far as others have stored since
+/// that was done. Within the turn, and before their transaction.
 pub(super) fn prepare(inner: &Inner, volume: &Volume, batches: &[Batch]) -> Prepared {
     let is_all_there_is = batches.len() == 1;
     if batches.iter().all(|batch| batch.under.is_empty()) {
         return Prepared { is_all_there_is, ..Prepared::default() };
     }
     let promise = Some(inner.upkeep.promises.current());
-    let mut prepared = Prepared { is_all_there_is, _promise: promise, of: BTreeMap::new() };
-    for batch in batches.iter().filter(|batch| !batch.under.is_empty()) {
-        let mut files = std::collections::BTreeSet::new();
-        for update in &batch.updates {
-            let Change::Store { file, .. } = update.change else { continue };
-            let Some(locks) = batch.under.get(&file) else { continue };
-            // What it stored before in the same batch is not there yet.
-            if !files.insert(file) {
-                continue;
-            }
-            match outcome(inner, volume, update, locks) {
-                Ok(Some(outcome)) => drop(prepared.of.insert(update.stamp, outcome)),
-                Ok(None) => {}
-                Err(error) => {
-                    tracing::warn!(volume = volume.name, %file, %error, "records are not merged");
-                }
-            }
+    let mut prepared = Prepared { is_all_there_is, _promise: promise, of: Merges::new() };
+    let mut room = COMPARED_IN_TURN;
+    for batch in batches {
+        for (update, locks) in stores_under(&batch.updates, &batch.under) {
+            let before = batch.merges.get(&update.stamp);
+            prepared.of.extend(merge_of(inner, volume, (update, locks), before, &mut room));
         }
     }
     prepared
 }
 
-/// What comes of a store; none, if it meets what it expects, or no file.
+/// The first store of each file of which the writer holds records: what comes after it in the same
+/// batch is merged when it is there.
+fn stores_under<'a>(
+    updates: &'a [Update],
+    under: &'a BTreeMap<FileId, Locks>,
+) -> impl Iterator<Item = (&'a Update, &'a Locks)> {
+    let mut files = BTreeSet::new();
+    updates.iter().filter_map(move |update| {
+        let Change::Store { file, .. } = update.change else { return None };
+        let locks = under.get(&file)?;
+        files.insert(file).then_some((update, locks))
+    })
+}
+
+/// What comes of a store, by its stamp; none, if it meets what it expects, or no file. `before`: what
+/// came of it when it was looked at before.
+fn merge_of(
+    inner: &Inner,
+    volume: &Volume,
+    (update, locks): (&Update, &Locks),
+    before: Option<&Outcome>,
+    room: &mut u64,
+) -> Option<(Stamp, Outcome)> {
+    let outcome = outcome(inner, volume, (update, locks), before, room).unwrap_or_else(|error| {
+        tracing::warn!(volume = volume.name, %error, "what a store meets cannot be read");
+        None
+    });
+    outcome.map(|outcome| (update.stamp, outcome))
+}
+
 fn outcome(
     inner: &Inner,
     volume: &Volume,
-    update: &Update,
-    locks: &Locks,
+    (update, locks): (&Update, &Locks),
+    before: Option<&Outcome>,
+    room: &mut u64,
 ) -> Result<Option<Outcome>> {
     let Change::Store { file, expects, contents: mine, .. } = update.change else {
         return Ok(None);
@@ -184,6 +225,9 @@ fn outcome(
         let Some(node) = node.filter(|node| node.contents_stamp != expects) else {
             return Ok(None);
         };
+        if let Some(before) = before.filter(|before| before.found == node.contents_stamp) {
+            return Ok(Some(*before));
+        }
         let of = |stamp| -> Result<Option<Contents>> {
             Ok(view.contents(file, stamp)?.map(|(contents, _)| contents))
         };
@@ -191,28 +235,27 @@ fn outcome(
     };
     let merged = match (base, theirs) {
         (Some(base), Some(theirs)) => {
-            merge_them(inner, volume, &Sides { base, mine, theirs }, locks).unwrap_or_else(
-                |error| {
-                    tracing::warn!(volume = volume.name, %file, %error, "records are not merged");
-                    None
-                },
-            )
+            let sides = Sides { base, mine, theirs };
+            merged_contents(inner, volume, (&sides, locks), room).unwrap_or_else(|error| {
+                tracing::warn!(volume = volume.name, %file, %error, "records are not merged");
+                None
+            })
         }
         _ => None,
     };
     Ok(Some(Outcome { found, merged }))
 }
 
-fn merge_them(
+fn merged_contents(
     inner: &Inner,
     volume: &Volume,
-    sides: &Sides,
-    locks: &Locks,
+    (sides, locks): (&Sides, &Locks),
+    room: &mut u64,
 ) -> Result<Option<Contents>> {
     let stretch = |lock: &model::Lock| lock.first..lock.last.saturating_add(1);
     let within: Vec<Range<u64>> = locks.iter().map(stretch).collect();
     let named = (&volume.secret, volume.cutter);
-    let Some(merged) = merge(named, sides, &within, &Stored { inner, volume })? else {
+    let Some(merged) = merge(named, sides, &within, (&Stored { inner, volume }, room))? else {
         return Ok(None);
     };
     let chunks: Vec<&[u8]> = merged.chunks.iter().map(Vec::as_slice).collect();

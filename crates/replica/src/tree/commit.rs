@@ -140,6 +140,7 @@ impl Keeper {
             updates,
             bad,
             under: BTreeMap::new(),
+            merges: BTreeMap::new(),
             _promise: promise,
         };
         let verdicts =

@@ -19,6 +19,7 @@ mod ground;
 mod missed;
 mod party;
 mod past;
+mod records;
 mod restart;
 mod sessions;
 mod settings;

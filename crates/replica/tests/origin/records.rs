@@ -1,0 +1,172 @@
+//! Stores under records that their client holds: what is merged, what is not, and that both sides of a
+//! conflict are kept.
+
+use crate::party::{Device, Party};
+use model::{FileId, Lock, LockKind, Stamp, Update};
+use protocol::{
+    Held, LockAim, LockOutcome, Locking, Request, Response, Submit, Submitted, Verdict,
+};
+
+const ROOT: FileId = FileId::ROOT;
+
+fn alone(first: u64, last: u64) -> Lock {
+    Lock { kind: LockKind::Record, exclusive: true, first, last }
+}
+
+/// Ada and bob, who know of a file and hold a word of it each, and what of it she holds.
+async fn two(party: &Party) -> (Device, Device, FileId, Stamp) {
+    let mut ada = party.join("ada").await;
+    let (file, base) = ada.write_new(ROOT, "words", "one two six").await;
+    let bob = party.join("bob").await;
+    assert_eq!(lock(&ada, file, vec![alone(0, 2)]).await, LockOutcome::GivenWhole);
+    // Told of bob's wish, she says what she holds.
+    assert_eq!(lock(&bob, file, vec![alone(4, 6)]).await, LockOutcome::NotYet);
+    assert_eq!(tell(&ada, file, vec![alone(0, 2)], vec![]).await, LockOutcome::Given);
+    assert_eq!(lock(&bob, file, vec![alone(4, 6)]).await, LockOutcome::Given);
+    (ada, bob, file, base)
+}
+
+async fn lock(device: &Device, file: FileId, wished: Vec<Lock>) -> LockOutcome {
+    tell(device, file, Vec::new(), wished).await
+}
+
+async fn tell(device: &Device, file: FileId, locks: Vec<Lock>, wished: Vec<Lock>) -> LockOutcome {
+    let held = Held { file, locks };
+    let asked = Locking { held, wished, aim: LockAim::Wait };
+    match device.ask(Request::Lock(asked)).await {
+        Response::Locked(locked) => locked.outcome,
+        response => panic!("{response:?}"),
+    }
+}
+
+async fn submit(device: &Device, updates: Vec<Update>, held: Vec<Held>) -> Submitted {
+    let submit = Submit {
+        settled: 0,
+        strict: true,
+        updates,
+        payload: None,
+        deltas: None,
+        seek: None,
+        ahead: None,
+        under: Some(held),
+    };
+    match device.ask(Request::Submit(submit)).await {
+        Response::Submitted(submitted) => submitted,
+        response => panic!("{response:?}"),
+    }
+}
+
+async fn storing(device: &mut Device, file: FileId, expects: Stamp, says: &str) -> Update {
+    let change = device.storing(file, expects, says).await;
+    device.update(change)
+}
+
+fn held(file: FileId, first: u64, last: u64) -> Vec<Held> {
+    vec![Held { file, locks: vec![alone(first, last)] }]
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_two_hold_is_merged_and_the_second_is_shown_what_came_of_it() {
+    let party = Party::new();
+    let (mut ada, mut bob, file, base) = two(&party).await;
+    let store = storing(&mut ada, file, base, "ONE two six").await;
+    submit(&ada, vec![store], held(file, 0, 2)).await;
+    let store = storing(&mut bob, file, base, "one TWO six").await;
+    let stamp = store.stamp;
+    let submitted = submit(&bob, vec![store.clone()], held(file, 4, 6)).await;
+    assert!(matches!(submitted.verdicts[..], [Verdict::Taken(_)]));
+    assert_eq!((party.tree(), party.conflicts().len()), ("words: ONE TWO six".into(), 0));
+    let node = bob.node(file).await.unwrap();
+    assert_ne!(node.contents_stamp, stamp, "every stamp has the contents that its writer gave it");
+    let shown = submitted.states.nodes.iter().find(|state| state.file == file).unwrap();
+    assert_eq!(shown.node.as_ref().map(|node| node.contents_stamp), Some(node.contents_stamp));
+    // What comes again is answered as before, and nothing more is done.
+    let again = submit(&bob, vec![store], held(file, 4, 6)).await;
+    assert_eq!(again.verdicts, submitted.verdicts);
+    assert_eq!(bob.node(file).await.unwrap().contents_stamp, node.contents_stamp);
+    // Upon what he stored himself, as one who has not seen the merge.
+    let store = storing(&mut bob, file, stamp, "one ZWO six").await;
+    submit(&bob, vec![store], held(file, 4, 6)).await;
+    assert_eq!((party.tree(), party.conflicts().len()), ("words: ONE ZWO six".into(), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_says_that_he_holds_what_he_does_not_is_not_believed() {
+    let party = Party::new();
+    let (mut ada, mut bob, file, base) = two(&party).await;
+    let store = storing(&mut ada, file, base, "ONE two six").await;
+    submit(&ada, vec![store], held(file, 0, 2)).await;
+    for (says, first, last) in [("one TWO six", 0, 100), ("one two SIX", 8, 10)] {
+        let store = storing(&mut bob, file, base, says).await;
+        let submitted = submit(&bob, vec![store], held(file, first, last)).await;
+        assert!(matches!(submitted.verdicts[..], [Verdict::KeptAside { .. }]), "{says}");
+    }
+    let shared = Lock { exclusive: false, ..alone(4, 6) };
+    let whole = Lock { kind: LockKind::Whole, ..alone(4, 6) };
+    let turned = Lock { first: 6, last: 4, ..shared };
+    for locks in [vec![shared], vec![whole], vec![turned], vec![]] {
+        let store = storing(&mut bob, file, base, "one TWO six").await;
+        let submitted = submit(&bob, vec![store], vec![Held { file, locks }]).await;
+        assert!(matches!(submitted.verdicts[..], [Verdict::KeptAside { .. }]));
+    }
+    assert_eq!(party.conflicts().len(), 6);
+    assert_eq!(ada.node(file).await.unwrap().contents_stamp, ada.stamp());
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_stores_at_once_the_second_is_merged_when_the_first_is_there() {
+    let party = Party::new();
+    let (mut ada, mut bob, file, base) = two(&party).await;
+    let store = storing(&mut ada, file, base, "ONE two six").await;
+    submit(&ada, vec![store], held(file, 0, 2)).await;
+    let first = storing(&mut bob, file, base, "one TWO six").await;
+    let second = storing(&mut bob, file, first.stamp, "one ZWO six").await;
+    let submitted = submit(&bob, vec![first, second.clone()], held(file, 4, 6)).await;
+    assert!(matches!(submitted.verdicts[..], [Verdict::Taken(_)]), "the rest is sent again");
+    assert!(submitted.missing.is_empty());
+    let submitted = submit(&bob, vec![second], held(file, 4, 6)).await;
+    assert!(matches!(submitted.verdicts[..], [Verdict::Taken(_)]));
+    assert_eq!((party.tree(), party.conflicts().len()), ("words: ONE ZWO six".into(), 0));
+}
+
+/// They are committed together, so that each meets what was not there when it was looked at.
+#[tokio::test(start_paused = true)]
+async fn stores_of_many_that_arrive_together_are_all_there() {
+    let party = Party::new();
+    let mut ada = party.join("ada").await;
+    let text = ".".repeat(80);
+    let (file, base) = ada.write_new(ROOT, "words", &text).await;
+    let mut all = Vec::new();
+    let mut locked = Vec::new();
+    for number in 0..8u64 {
+        let mut device = party.join(&format!("device {number}")).await;
+        let at = (10 * number) as usize;
+        let mut says = text.clone();
+        says.replace_range(at..at + 3, &format!("<{number}>"));
+        let store = storing(&mut device, file, base, &says).await;
+        locked.push(alone(10 * number, 10 * number + 9));
+        all.push((device, store));
+    }
+    for ((device, _), lock) in all.iter().zip(&locked) {
+        while !matches!(
+            tell(device, file, vec![], vec![*lock]).await,
+            LockOutcome::Given | LockOutcome::GivenWhole
+        ) {
+            let (first, lock) = (&all[0].0, locked[0]);
+            tell(first, file, vec![lock], vec![]).await;
+        }
+    }
+    let mut tasks = tokio::task::JoinSet::new();
+    for ((device, store), lock) in all.into_iter().zip(locked) {
+        tasks.spawn(async move {
+            let held = vec![Held { file, locks: vec![lock] }];
+            let submitted = submit(&device, vec![store], held).await;
+            assert!(matches!(submitted.verdicts[..], [Verdict::Taken(_)]));
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.unwrap();
+    }
+    let words: String = (0..8).map(|number| format!("<{number}>.......")).collect();
+    assert_eq!((party.tree(), party.conflicts().len()), (format!("words: {words}"), 0));
+}
