@@ -132,7 +132,7 @@ impl Book {
             self.away.note_outcome(who, asked, outcome, around.now);
             match waits {
                 true => of_file.wait(who, asked, around.now),
-                false => of_file.waiting.retain(|waiting| waiting.who != who),
+                false => of_file.waits_no_more(who, &asked.wished),
             }
             outcome
         };
@@ -371,7 +371,7 @@ impl OfFile {
         others.any(|other| exclude(&other.wished, wished) || exclude(&other.claimed, wished))
     }
 
-    /// Who waits already keeps its place.
+    /// Who waits for the same already keeps its place. Several processes of a client may wait.
     fn wait(&mut self, who: ReplicaId, asked: &Locking, now: Moment) {
         let is_new = !asked.held.locks.is_empty() && self.held.of(who).is_none();
         // It is there for a moment alone: of very many it is not worth looking at each.
@@ -379,12 +379,22 @@ impl OfFile {
         let claimed = if is_noted { asked.held.locks.clone() } else { Vec::new() };
         let wished = asked.wished.clone();
         let waiting = Waiting { who, wished, claimed, asked: now, turn: None };
-        match self.waiting.iter().position(|other| other.who == who) {
+        let same = |other: &Waiting| other.who == who && other.wished == waiting.wished;
+        let own = self.waiting.iter().filter(|other| other.who == who).count();
+        match self.waiting.iter().position(same) {
             Some(place) => self.waiting[place] = waiting,
-            None if self.waiting.len() < WAITING_MAX => self.waiting.push_back(waiting),
+            None if self.waiting.len() < WAITING_MAX && own < LOCKS_WISHED_MAX => {
+                self.waiting.push_back(waiting);
+            }
             // It asks again by itself.
             None => {}
         }
+    }
+
+    /// It has got what it wished for, or does not wait for it. With all of the file it has everything.
+    fn waits_no_more(&mut self, who: ReplicaId, wished: &[Lock]) {
+        let has_all = self.whole == Some(who);
+        self.waiting.retain(|other| other.who != who || !has_all && other.wished != wished);
     }
 
     /// Forgets clients whose lease has ended, and those who do not wait any more.
@@ -446,6 +456,7 @@ impl OfFile {
                 told.push(waiting.who);
             }
         }
+        told.dedup();
         told
     }
 }

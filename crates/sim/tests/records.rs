@@ -220,6 +220,45 @@ fn who_has_written_to_one_record_reads_what_others_have_made_of_the_next() {
     });
 }
 
+/// A process stores its record while another one of the machine gets a record that was changed elsewhere.
+#[test]
+fn who_gets_a_record_while_another_is_stored_reads_what_was_made_of_it_elsewhere() {
+    play((1, 2, 100), |scene, file| async move {
+        let (adas, bobs) = (scene.client(0), scene.client(1));
+        let (hers, second) = (open(&adas, file).await, open(&adas, file).await);
+        let his = open(&bobs, file).await;
+        for round in 1..60u8 {
+            let her_record = alone(file, hers, 1, (0, 9));
+            let (his_record, wanted) =
+                (alone(file, his, 2, (10, 19)), alone(file, second, 3, (10, 19)));
+            adas.lock(&her_record, true).await.unwrap();
+            bobs.lock(&his_record, true).await.unwrap();
+            write(&adas, hers, 0, &[round]).await;
+            write(&bobs, his, 10, &[round]).await;
+            let waits = {
+                let (client, file) = (adas.clone(), second);
+                tokio::task::spawn_local(async move {
+                    client.lock(&wanted, true).await.unwrap();
+                    read(&client, file, 0, 11).await
+                })
+            };
+            let stores = {
+                let (client, clock) = (adas.clone(), scene.room.clock.clone());
+                tokio::task::spawn_local(async move {
+                    clock.sleep(Duration::from_millis(2) * round.into()).await;
+                    unlock(&client, &her_record).await.unwrap();
+                })
+            };
+            unlock(&bobs, &his_record).await.unwrap();
+            let found = waits.await.unwrap();
+            assert_eq!((found[0], found[10]), (round, round));
+            stores.await.unwrap();
+            unlock(&adas, &wanted).await.unwrap();
+        }
+        assert_eq!(scene.conflicts(), 0);
+    });
+}
+
 /// The second process has the file to itself by then, and asks nobody.
 #[test]
 fn what_was_stored_before_a_machine_had_the_file_to_itself_is_read_there() {

@@ -5,13 +5,16 @@
 //! From: NFS, close-to-open and locks.
 
 use super::{Files, HandleState, OpenFile};
-use crate::client::Client;
+use crate::client::{Client, error_of};
+use crate::failures::{of_log, of_missing};
 use crate::presence::Presence;
 use crate::ranks::{self, Rank};
 use crate::types::{Error, Handle, Step, Stop};
 use model::{FileId, Kind, Stamp};
 use protocol::Upstream;
 use store::{Container, Containers};
+use update_log::What;
+use volume::partial::Tree;
 
 /// How often the kernel is told to forget the pages of an older version, if something is in its
 /// way.
@@ -23,6 +26,8 @@ pub(crate) struct Behind {
     pub clean: bool,
     /// The generations of those that were written to.
     pub written: Vec<u32>,
+    /// What is on its way was written upon an older version than is known here.
+    pub pending: bool,
 }
 
 /// What handles are tied to from now on.
@@ -142,18 +147,28 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// What programs have open of a file and is older than what is known of it here.
     pub(crate) fn behind(&self, file: FileId) -> Result<Behind, Error> {
+        let core = self.core();
         let files = self.files();
         if files.generations(file).all(|open| open.handles == 0) {
             return Ok(Behind::default());
         }
-        match self.node_here(file) {
-            Ok(Some(node)) if node.kind == Kind::File => {
-                Ok(files.behind(file, node.contents_stamp))
-            }
+        let node = match self.node_here(file) {
+            Ok(node) => node.filter(|node| node.kind == Kind::File),
             // What is not known here is asked for when it is wanted.
-            Ok(_) | Err(Stop::Need(_)) => Ok(Behind::default()),
-            Err(Stop::Error(error)) => Err(error),
+            Err(Stop::Need(_)) => None,
+            Err(Stop::Error(error)) => return Err(error),
+        };
+        let Some(node) = node else { return Ok(Behind::default()) };
+        let mut behind = files.behind(file, node.contents_stamp);
+        let stores = core.log.of_file(file).filter(|(_, what)| *what == What::Stores);
+        if let Some((first, _)) = stores.last() {
+            // What shows by it is what was written here.
+            let expects = core.log.expected_by(first).map_err(of_log)?;
+            let read = self.inner.tables.read().map_err(error_of)?;
+            let said = Tree::new(&*read, 0).said(file).map_err(of_missing)?;
+            behind.pending = said.is_some_and(|said| Some(said.contents_stamp) != expects);
         }
+        Ok(behind)
     }
 
     fn renew_handles(&self, file: FileId, through: Option<Handle>) -> Step<Option<Renewed>> {

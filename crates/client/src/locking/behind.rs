@@ -18,7 +18,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let behind = self.behind(call.file)?;
         // A lock of the whole file is no word about who may write to which part of it.
         let counts = call.lock.kind == LockKind::Record && !behind.written.is_empty();
-        Ok(behind.clean || counts)
+        Ok(behind.clean || behind.pending || counts)
     }
 
     /// Stores what was written here upon older versions, and goes on with the newest.
@@ -27,6 +27,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             if !self.is_behind(call)? {
                 return Ok(());
             }
+            // What comes of it is newer than what it was written upon.
+            self.stores_have_arrived(call.file).await;
             let written = self.behind(call.file)?.written;
             let mut waiting = Vec::new();
             for generation in written.into_iter().filter(|_| call.lock.kind == LockKind::Record) {

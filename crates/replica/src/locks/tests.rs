@@ -124,6 +124,25 @@ fn who_waited_comes_first_and_only_for_a_while() {
 }
 
 #[test]
+fn of_two_processes_of_a_client_that_wait_for_different_stretches_each_is_told() {
+    let mut desk = Desk::new();
+    let (low, high, last) = (stretch(true, 0, 9), stretch(true, 15, 19), stretch(true, 20, 29));
+    desk.check(A, &asking(&[], &[low], LockAim::Wait), (LockOutcome::GivenWhole, &[]));
+    desk.check(B, &asking(&[], &[last], LockAim::Wait), (LockOutcome::NotYet, &[A]));
+    desk.check(A, &asking(&[low, high], &[], LockAim::Try), (LockOutcome::Given, &[B]));
+    desk.check(B, &asking(&[], &[last], LockAim::Wait), (LockOutcome::Given, &[]));
+    desk.check(B, &asking(&[last], &[low], LockAim::Wait), (LockOutcome::InTheWay(low), &[]));
+    desk.check(B, &asking(&[last], &[high], LockAim::Wait), (LockOutcome::InTheWay(high), &[]));
+    // What another process of it gives up meanwhile changes nothing of that.
+    desk.check(B, &asking(&[], &[], LockAim::Try), (LockOutcome::Given, &[]));
+    desk.check(A, &asking(&[high], &[], LockAim::Try), (LockOutcome::Given, &[B]));
+    desk.check(B, &asking(&[], &[low], LockAim::Wait), (LockOutcome::Given, &[]));
+    desk.check(A, &asking(&[], &[], LockAim::Try), (LockOutcome::Given, &[B]));
+    desk.check(B, &asking(&[low], &[high], LockAim::Wait), (LockOutcome::GivenWhole, &[]));
+    assert_eq!(desk.book.files[&FILE].waiting.len(), 0);
+}
+
+#[test]
 fn what_a_client_held_is_free_when_its_lease_has_ended_and_it_may_claim_what_nobody_took() {
     let mut desk = Desk::new();
     let (low, high) = (stretch(true, 0, 9), stretch(true, 10, 19));
