@@ -65,6 +65,8 @@ pub(crate) struct Files<K> {
     last_handle: u64,
     /// The version whose pages the kernel may have cached, and of no other.
     shown: BTreeMap<FileId, Shown>,
+    /// Files that were gone on with, of which the kernel may have pages of older versions.
+    pages_older: BTreeMap<FileId, renewed::Renewed>,
     /// Files of which the kernel may go by the size of an older version.
     size_told: BTreeMap<FileId, SizeTold>,
     /// Containers that the kernel reads itself.
@@ -85,6 +87,7 @@ impl<K> Default for Files<K> {
             handles: BTreeMap::new(),
             last_handle: 0,
             shown: BTreeMap::new(),
+            pages_older: BTreeMap::new(),
             size_told: BTreeMap::new(),
             lent: BTreeMap::new(),
             twice: BTreeSet::new(),

@@ -126,7 +126,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(());
         }
         for file in self.companions(file) {
-            self.go_on_aside(file, None).await?;
+            self.come_to_newest(file, None).await?;
         }
         Ok(())
     }
@@ -387,7 +387,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         if !states.is_empty() {
             self.take_shown((&states, asked))?;
-            self.go_on_aside(file, wish.map(|wish| wish.call.handle)).await?;
+            self.come_to_newest(file, wish.map(|wish| wish.call.handle)).await?;
         }
         if wanted.is_some_and(|wish| wish.call.may_share_memory()) {
             self.go_on_with_companions(file).await?;

@@ -16,10 +16,6 @@ use store::{Container, Containers};
 use update_log::What;
 use volume::partial::Tree;
 
-/// How often the kernel is told to forget the pages of an older version, if something is in its
-/// way.
-const FORGET_TRIES_MAX: usize = 4;
-
 /// Open versions that are older than what is known here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Behind {
@@ -28,12 +24,17 @@ pub(crate) struct Behind {
     pub written: Vec<u32>,
     /// What is on its way was written upon an older version than is known here.
     pub pending: bool,
+    /// The kernel may have pages of one that was gone on from.
+    pub pages: bool,
 }
 
 /// What handles are tied to from now on.
-struct Renewed {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Renewed {
     version: Stamp,
     generation: u32,
+    /// Of what else was gone on with before and after.
+    number: u64,
 }
 
 impl<K: Container> Files<K> {
@@ -119,30 +120,67 @@ impl<K> Files<K> {
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Programs that have older versions of a file open go on with the one that is current; an
-    /// error, if who has it open `through` this handle, or else anybody, cannot.
-    pub(crate) fn go_on_with_current(
-        &self,
-        file: FileId,
-        through: Option<Handle>,
-    ) -> Result<(), Error> {
-        let renewed = self.renew_handles(file, through)?;
-        let Some(Renewed { version, generation }) = renewed else { return Ok(()) };
-        let Some(kernel) = self.inner.kernel.get() else { return Ok(()) };
-        let forgotten = (0..FORGET_TRIES_MAX).any(|_| kernel.forget_node(file, true));
-        if !forgotten {
-            tracing::warn!(%file, "the kernel holds on to what was locked elsewhere meanwhile");
+    /// error, if who has it open `through` this handle, or else anybody, cannot. The kernel is to forget
+    /// what it has of the older ones then.
+    pub(crate) fn go_on_with_current(&self, file: FileId, through: Option<Handle>) -> Step<()> {
+        let mut older = None;
+        loop {
+            let found = self.older_than_known(file, older)?;
+            let Some(grip) = found.and_then(|generation| self.grip_of(file, generation)) else {
+                return Ok(());
+            };
+            older = Some(grip.generation);
+            // Whoever writes to it is done with it, or goes on with the other one.
+            let still = ranks::write(Rank::Still, &grip.still);
+            let mut files = self.files();
+            let Some(node) = self.node_here(file)?.filter(|node| node.kind == Kind::File) else {
+                return Ok(());
+            };
+            let version = node.contents_stamp;
+            if files.holds_on_to_older(file, version, through) {
+                return Err(Error::OlderLentOut.into());
+            }
+            let is_older = |open: &OpenFile<_>| open.is_clean() && open.presence.version != version;
+            if !files.get(file, grip.generation).is_some_and(is_older) {
+                continue;
+            }
+            let generation = self.current_generation(&mut files, file, &node)?;
+            let left = files.renew(file, grip.generation, generation);
+            let number = files.pages_older.get(&file).map_or(0, |before| before.number + 1);
+            files.pages_older.insert(file, Renewed { version, generation, number });
+            self.let_go(files);
+            drop(still);
+            if let Some(presence) = left {
+                self.closed(file, &presence);
+                self.discard_if_unused(file, &presence, false);
+            }
         }
+    }
+
+    /// The kernel forgets what it has of versions that were gone on from. False: something is in its way.
+    /// Who writes must not be kept waiting meanwhile: the kernel would wait for him.
+    pub(crate) fn forget_older_pages(&self, file: FileId) -> bool {
+        let renewed = { self.files().pages_older.get(&file).copied() };
+        let Some(renewed) = renewed else { return true };
+        let kernel = self.inner.kernel.get();
+        let forgotten = kernel.is_none_or(|kernel| kernel.forget_node(file, true));
         let now = self.inner.world.clock.moment();
         let mut files = self.files();
-        files.settle_size(file, forgotten, now);
+        if kernel.is_some() {
+            files.settle_size(file, forgotten, now);
+        }
+        let Renewed { version, generation, .. } = renewed;
         let is_another =
             |open: &OpenFile<_>| open.presence.generation != generation && open.cached_handles > 0;
-        if forgotten && !files.generations(file).any(is_another) {
+        if forgotten && files.pages_older.get(&file) == Some(&renewed) {
+            files.pages_older.remove(&file);
+        }
+        if kernel.is_some() && forgotten && !files.generations(file).any(is_another) {
             files.shown(file, generation, version);
         } else {
             files.shown.remove(&file);
         }
-        Ok(())
+        forgotten
     }
 
     /// What programs have open of a file and is older than what is known of it here.
@@ -160,6 +198,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         let Some(node) = node else { return Ok(Behind::default()) };
         let mut behind = files.behind(file, node.contents_stamp);
+        behind.pages = files.pages_older.contains_key(&file);
         let stores = core.log.of_file(file).filter(|(_, what)| *what == What::Stores);
         if let Some((first, _)) = stores.last() {
             // What shows by it is what was written here.
@@ -169,40 +208,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             behind.pending = said.is_some_and(|said| Some(said.contents_stamp) != expects);
         }
         Ok(behind)
-    }
-
-    fn renew_handles(&self, file: FileId, through: Option<Handle>) -> Step<Option<Renewed>> {
-        let (mut renewed, mut older) = (None, None);
-        loop {
-            let found = self.older_than_known(file, older)?;
-            let Some(grip) = found.and_then(|generation| self.grip_of(file, generation)) else {
-                return Ok(renewed);
-            };
-            older = Some(grip.generation);
-            // Whoever writes to it is done with it, or goes on with the other one.
-            let still = ranks::write(Rank::Still, &grip.still);
-            let mut files = self.files();
-            let Some(node) = self.node_here(file)?.filter(|node| node.kind == Kind::File) else {
-                return Ok(renewed);
-            };
-            let version = node.contents_stamp;
-            if files.holds_on_to_older(file, version, through) {
-                return Err(Error::OlderLentOut.into());
-            }
-            let is_older = |open: &OpenFile<_>| open.is_clean() && open.presence.version != version;
-            if !files.get(file, grip.generation).is_some_and(is_older) {
-                continue;
-            }
-            let generation = self.current_generation(&mut files, file, &node)?;
-            let left = files.renew(file, grip.generation, generation);
-            self.let_go(files);
-            renewed = Some(Renewed { version, generation });
-            drop(still);
-            if let Some(presence) = left {
-                self.closed(file, &presence);
-                self.discard_if_unused(file, &presence, false);
-            }
-        }
     }
 
     /// A version that is open, clean, and older than what is known here, after another one.

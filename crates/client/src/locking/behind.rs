@@ -2,6 +2,7 @@
 //! Holds: who has a lock reads what is known here of those who held it before; what was written here
 //! meanwhile, under other records, is stored before that, and is not written over while it is.
 
+use super::LOOK_AGAIN_AFTER;
 use crate::client::{Client, error_of};
 use crate::locks::LockCall;
 use crate::types::{Error, Handle, Stop};
@@ -11,6 +12,9 @@ use store::Containers;
 
 /// How often others may write, under their own records, before one gives it up.
 const TRIES_MAX: usize = 64;
+/// How often the kernel is told to forget the pages of an older version, if something is in its
+/// way.
+const FORGET_TRIES_MAX: usize = 4;
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Whether who locks it would read what is older than what is known here, and that can be mended.
@@ -18,7 +22,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let behind = self.behind(call.file)?;
         // A lock of the whole file is no word about who may write to which part of it.
         let counts = call.lock.kind == LockKind::Record && !behind.written.is_empty();
-        Ok(behind.clean || behind.pending || counts)
+        Ok(behind.clean || behind.pending || behind.pages || counts)
     }
 
     /// Stores what was written here upon older versions, and goes on with the newest.
@@ -40,6 +44,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 self.settled(number).await?;
             }
             self.go_on_aside(call.file, Some(call.handle)).await?;
+            drop(waiting);
+            if !self.forgets_older_pages(call.file).await {
+                self.inner.world.clock.sleep(LOOK_AGAIN_AFTER).await;
+            }
         }
         Err(Error::OlderLentOut)
     }
@@ -62,13 +70,39 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// Goes on with the version that is current, where whoever writes may be waited for.
-    pub(super) async fn go_on_aside(
+    async fn go_on_aside(&self, file: FileId, through: Option<Handle>) -> Result<(), Error> {
+        let began = self.inner.world.clock.moment();
+        loop {
+            let client = self.clone();
+            let go_on = move || Ok(client.go_on_with_current(file, through));
+            match self.off_the_runtime(go_on).await.map_err(error_of)? {
+                Ok(()) => return Ok(()),
+                Err(Stop::Need(need)) => self.bounded(began, self.satisfy(need)).await?,
+                Err(Stop::Error(error)) => return Err(error),
+            }
+        }
+    }
+
+    async fn forgets_older_pages(&self, file: FileId) -> bool {
+        let client = self.clone();
+        let forget = move || Ok(client.forget_older_pages(file));
+        // Of what could not be forgotten the next try hears.
+        self.off_the_runtime(forget).await.unwrap_or(false)
+    }
+
+    /// Programs here go on with what has come of a file by now.
+    pub(super) async fn come_to_newest(
         &self,
         file: FileId,
         through: Option<Handle>,
     ) -> Result<(), Error> {
-        let client = self.clone();
-        let go_on = move || Ok(client.go_on_with_current(file, through));
-        self.off_the_runtime(go_on).await.map_err(error_of)?
+        self.go_on_aside(file, through).await?;
+        for _ in 0..FORGET_TRIES_MAX {
+            if self.forgets_older_pages(file).await {
+                return Ok(());
+            }
+        }
+        tracing::debug!(%file, "the kernel holds on to what was locked elsewhere meanwhile");
+        Ok(())
     }
 }
