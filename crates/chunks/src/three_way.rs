@@ -51,7 +51,7 @@ pub struct Merged {
 /// What is theirs with all that is mine within these stretches, which are in order and do not touch;
 /// one that reaches to the greatest offset has no end. None: mine differs from the base outside of
 /// them, or theirs does within; or there is more to compare than is compared, or not all is at hand.
-/// `room`: bytes that may be compared; what was is taken off.
+/// `room`: bytes that may be compared and cut anew; what was is taken off.
 /// Errors: `BadRecipe`, `WrongBytes`, and what `source` gives.
 pub fn merge(
     (secret, cutter): (&Secret, Cutter),
@@ -59,14 +59,14 @@ pub fn merge(
     within: &[Range<u64>],
     (source, room): (&impl Source, &mut u64),
 ) -> Result<Option<Merged>> {
-    let mut work = Work { secret, within, source, room };
     let Sides { base, mine, theirs } = sides;
     let Some(size) = size_of(sides, within) else { return Ok(None) };
+    let mut work = Work { secret, within, source, room };
     let Some(changed) = work.changed(base, mine)? else { return Ok(None) };
-    if !work.are_same_within(base, theirs)? {
+    if !work.are_same_within(base, theirs)? || changed.iter().any(|run| run.end > size) {
         return Ok(None);
     }
-    let mut laid = Laid { sides, changed: &changed, source, lost: false };
+    let mut laid = Laid { sides, changed: &changed, source, room, lost: false };
     let described = match describe_part(secret, cutter, size, theirs, &changed, &mut laid) {
         Ok(described) => described,
         Err(Short::Lacks(_)) => return Ok(None),
@@ -81,13 +81,21 @@ pub fn merge(
 /// How long the merged contents are; none where it cannot be told. What was only added to keeps what
 /// others have added.
 fn size_of(Sides { base, mine, theirs }: &Sides, within: &[Range<u64>]) -> Option<u64> {
+    // What others have cut off, zeros included, they have changed.
+    let gone = theirs.size..base.size;
+    let is_within = |own: &Range<u64>| own.start.max(gone.start) < own.end.min(gone.end);
+    if within.iter().any(is_within) {
+        return None;
+    }
     match mine.size.cmp(&base.size) {
         std::cmp::Ordering::Equal => Some(theirs.size),
         std::cmp::Ordering::Greater => Some(mine.size.max(theirs.size)),
         // Whoever cuts has to have all that is cut off.
         std::cmp::Ordering::Less => {
             let last = within.last()?;
-            (last.start <= mine.size && last.end >= FILE_BYTES_MAX).then_some(mine.size)
+            let all_is_own = last.start <= mine.size && last.end >= FILE_BYTES_MAX;
+            // And of what others have added, zeros included.
+            (all_is_own && theirs.size == base.size).then_some(mine.size)
         }
     }
 }
@@ -218,7 +226,9 @@ struct Laid<'a, S> {
     sides: &'a Sides,
     changed: &'a [Range<u64>],
     source: &'a S,
-    /// Something was not at hand.
+    /// Bytes that may still be cut anew.
+    room: &'a mut u64,
+    /// Something was not at hand, or there is too much.
     lost: bool,
 }
 
@@ -261,6 +271,11 @@ impl<S: Source> PartOf<ChunksError> for Laid<'_, S> {
 
     fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<Found> {
         let to = offset.saturating_add(buffer.len() as u64);
+        let Some(room) = self.room.checked_sub(buffer.len() as u64) else {
+            self.lost = true;
+            return Ok(Found::Bytes(0));
+        };
+        *self.room = room;
         match self.bytes(offset..to)? {
             Some(bytes) => {
                 buffer[..bytes.len()].copy_from_slice(&bytes);

@@ -128,6 +128,8 @@ pub(crate) struct OpenFile<K> {
     pub unborn: bool,
     /// What gave it its name, or was to.
     birth: Option<birth::Birth>,
+    /// What was stored of it lies beside: of others' locks its programs go on with it.
+    pub aside: bool,
     /// Written to since the last store.
     pub written: bool,
     /// The kernel may have written to it by itself since the last store.
@@ -208,6 +210,7 @@ impl<K> OpenFile<K> {
             birth: None,
             written: false,
             unseen: None,
+            aside: false,
             is_mappable: false,
             is_plain: true,
             only_cut: false,

@@ -4,6 +4,7 @@
 //! for nothing; of a file the replica above is asked one thing at a time.
 
 mod behind;
+mod companions;
 mod lost;
 mod questions;
 mod stored;
@@ -11,19 +12,16 @@ mod telling;
 
 use crate::asking::unexpected;
 use crate::client::Client;
-use crate::locks::{
-    self, LockCall, Owner, RELEASED_UNTOLD_WITHIN, RELEASED_WITHIN, Scope, Table, Tried,
-};
+use crate::locks::{LockCall, Owner, RELEASED_UNTOLD_WITHIN, RELEASED_WITHIN, Scope, Table, Tried};
 use crate::mode;
 use crate::ranks::{self, Rank, Ranked};
 use crate::types::{Error, Handle, Need};
-use model::{FileId, Lock, LockKind, Locks, Name, View};
+use model::{FileId, Lock, LockKind, Locks};
 use protocol::{Held, LockAim, LockOutcome, Locked, Locking, Notice, Response, States, Upstream};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use store::Containers;
-use volume::partial::Tree;
 
 /// Where what is in the way is about to go.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
@@ -41,6 +39,8 @@ enum Came {
     Overtaken,
     /// Nobody is in the way.
     Free,
+    /// What is written here cannot be stored before: it is locked all the same.
+    AsItIs,
 }
 
 /// What an asker wishes for.
@@ -48,6 +48,8 @@ enum Came {
 struct Wish<'a> {
     call: &'a LockCall,
     aim: LockAim,
+    /// Whatever is newer elsewhere.
+    as_it_is: bool,
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
@@ -75,6 +77,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// Locks it if that can be decided at once.
     pub fn try_lock(&self, call: &LockCall) -> Result<Tried, Error> {
+        self.try_lock_of(call, false)
+    }
+
+    fn try_lock_of(&self, call: &LockCall, as_it_is: bool) -> Result<Tried, Error> {
         self.inner.counters.calls.fetch_add(1, Ordering::Relaxed);
         let kernel_writes = {
             let mut files = self.files();
@@ -87,7 +93,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         {
             self.locks().is_for_one(call.file);
         }
-        let is_behind = self.leases_locks() && self.is_behind(call)?;
+        let is_behind = !as_it_is && self.leases_locks() && self.is_behind(call)?;
         let mut locks = self.locks_as_they_count();
         if locks.is_lost(call.handle) {
             return Err(Error::LockLost);
@@ -96,7 +102,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if scope == Scope::Here && !self.lease_lasts() {
             locks.is_leased_no_more(call.file);
         }
-        if is_behind && scope != Scope::Here {
+        if is_behind && scope != Scope::Here && !locks.are_in_the_way(call) {
             return Ok(Tried::Lacking);
         }
         if kernel_writes && scope != Scope::Here {
@@ -111,36 +117,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(tried)
     }
 
-    /// Whether processes may share memory by a file, for all that is known of its name.
-    fn shares_memory(&self, file: FileId) -> bool {
-        let Ok(read) = self.inner.tables.read() else { return true };
-        let epoch = self.inner.epoch.load(Ordering::Acquire);
-        let tree = Tree::new(&*read, epoch);
-        let name = tree.name_of(file).ok().flatten();
-        locks::shares_memory(name.as_ref().map(|(_, name)| name.as_bytes()))
-    }
-
-    /// Who waited for such memory had the log open already, as it was then.
-    async fn go_on_with_companions(&self, file: FileId) -> Result<(), Error> {
-        if !self.locks().knows(file) {
-            return Ok(());
-        }
-        for file in self.companions(file) {
-            self.come_to_newest(file, None).await?;
-        }
-        Ok(())
-    }
-
-    /// The database, and the log of it, whose processes share memory by this file.
-    fn companions(&self, file: FileId) -> Vec<FileId> {
-        let Ok(read) = self.inner.tables.read() else { return Vec::new() };
-        let tree = Tree::new(&*read, self.inner.epoch.load(Ordering::Acquire));
-        let Some((directory, name)) = tree.name_of(file).ok().flatten() else { return Vec::new() };
-        let names = locks::companions(name.as_bytes()).into_iter();
-        let names = names.filter_map(|name| Name::new(name).ok());
-        names.filter_map(|name| tree.entry(directory, &name).ok().flatten()).collect()
-    }
-
     /// Locks it, and `waits` as long as somebody is in the way.
     pub async fn lock(&self, call: &LockCall, waits: bool) -> Result<(), Error> {
         let clock = &self.inner.world.clock;
@@ -148,6 +124,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let start = clock.moment();
         let waiting = Waiting::new(self, call.owner);
         let aim = if waits { LockAim::Wait } else { LockAim::Try };
+        let mut as_it_is = false;
         let (mut overtaken, mut pause) =
             (0, if waits { ASK_AGAIN_AFTER } else { LOOK_AGAIN_AFTER });
         // Whoever waits says itself when it has waited long enough: by a signal.
@@ -157,7 +134,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             tokio::pin!(changed);
             changed.as_mut().enable();
             waiting.end();
-            match self.try_lock(call)? {
+            match self.try_lock_of(call, as_it_is)? {
                 // If it is a weaker one in place of a stronger, others are told soon: who is
                 // interrupted would not know that it has it.
                 Tried::Done => return Ok(()),
@@ -180,9 +157,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 // flock(2) knows of no deadlocks.
                 Tried::InTheWay(_) => {}
                 Tried::Lacking => {
-                    let (asked, wish) = (clock.moment(), Some(Wish { call, aim }));
+                    let (asked, wish) = (clock.moment(), Some(Wish { call, aim, as_it_is }));
                     match self.bounded(asked, self.ask_of_locks(call.file, wish)).await {
                         Ok(Came::Locked) => return Ok(()),
+                        Ok(Came::AsItIs) => {
+                            as_it_is = true;
+                            continue;
+                        }
                         // With the next question it is told that it is given up.
                         Ok(Came::InTheWay(_)) if self.locks().convert(call) => continue,
                         Ok(Came::InTheWay(_)) if !waits => return Err(Error::Locked),
@@ -240,12 +221,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             if !lacks {
                 return Ok(found);
             }
-            let wish = Wish { call, aim: LockAim::Look };
+            let wish = Wish { call, aim: LockAim::Look, as_it_is: true };
             let asked = self.inner.world.clock.moment();
             match self.bounded(asked, self.ask_of_locks(call.file, Some(wish))).await {
                 Ok(Came::InTheWay(lock)) => return Ok(Some((lock, 0))),
                 Ok(Came::Free | Came::Locked) => return Ok(None),
-                Ok(Came::NotYet | Came::Overtaken) => {}
+                Ok(Came::NotYet | Came::Overtaken | Came::AsItIs) => {}
                 Err(Error::Retry) => self.attached_again(asked).await?,
                 Err(Error::Unreachable(_)) if !self.leases_locks() => continue,
                 Err(error) => return Err(error),
@@ -335,7 +316,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if let Some(wish) = wanted {
             if self.leases_locks() {
                 // Boxed, as it is large and seldom.
-                Box::pin(self.goes_on_with_newest(wish.call)).await?;
+                let newest = Box::pin(self.goes_on_with_newest(wish.call));
+                if !wish.as_it_is && !newest.await? {
+                    return Ok(Came::AsItIs);
+                }
             }
             // Meanwhile others may claim what is held already.
             self.stores_have_arrived(file).await;
@@ -357,7 +341,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let session = self.connection().sessions;
         // Whoever asked before may have got it.
         if let Some(wish) = wanted {
-            match self.try_lock(wish.call)? {
+            match self.try_lock_of(wish.call, wish.as_it_is)? {
                 Tried::Done => return Ok(Came::Locked),
                 Tried::Lacking => {}
                 Tried::InTheWay(_) | Tried::TooMany => return Ok(Came::Overtaken),
@@ -405,7 +389,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         outcome: LockOutcome,
     ) -> Result<Came, Error> {
         // Of an error the next try hears.
-        let is_behind = wanted.is_some_and(|wish| self.is_behind(wish.call).unwrap_or(true));
+        let is_behind =
+            |wish: Wish<'_>| !wish.as_it_is && self.is_behind(wish.call).unwrap_or(true);
+        let is_behind = wanted.is_some_and(is_behind);
         let mut locks = self.locks();
         if locks.lapses() != lapses {
             locks.doubt(file);

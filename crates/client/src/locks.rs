@@ -239,6 +239,12 @@ impl Table {
         call.lock.kind == LockKind::Whole && self.unlock(call, &[LockKind::Whole])
     }
 
+    /// Whether others here hold what excludes it.
+    pub fn are_in_the_way(&self, call: &LockCall) -> bool {
+        let of_file = self.files.get(&call.file);
+        of_file.is_some_and(|f| f.held.in_the_way(call.owner, &call.lock).next().is_some())
+    }
+
     /// Locks it, if that can be decided here and nobody is in the way.
     pub fn try_lock(&mut self, call: &LockCall, scope: Scope) -> Tried {
         let of_file = self.files.entry(call.file).or_insert_with(OfFile::new);

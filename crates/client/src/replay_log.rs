@@ -331,6 +331,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             if !matches!(verdict, Verdict::Taken(_)) {
                 self.report(update, verdict);
             }
+            if let (Verdict::KeptAside { .. }, Some(file)) = (verdict, update.change.fills()) {
+                self.files().lies_aside(file, update.stamp);
+            }
             if let (Verdict::Refused(objection), true) = (verdict, sending.strict) {
                 core.refusals.insert(number, *objection);
             }

@@ -372,3 +372,65 @@ fn what_others_could_change_meanwhile_is_not_laid_over_it() {
         assert_eq!(scene.conflicts(), 1, "what she wrote lies beside");
     });
 }
+
+/// A program that takes no locks writes a file anew in two steps, as `dd conv=notrunc` does; the
+/// other machine stores the whole of it meanwhile, and another process here locks some record.
+#[test]
+fn what_a_program_without_locks_writes_is_not_mixed_with_what_others_stored() {
+    play((1, 2, 100), |scene, file| async move {
+        let (adas, bobs) = (scene.client(0), scene.client(1));
+        let (hers, second) = (open(&adas, file).await, open(&adas, file).await);
+        let his = open(&bobs, file).await;
+        write(&adas, hers, 0, &[b'a'; 50]).await;
+        write(&bobs, his, 0, &[b'b'; 100]).await;
+        close(&bobs, his).await;
+        let record = alone(file, second, 3, (200, 209));
+        adas.lock(&record, true).await.unwrap();
+        write(&adas, hers, 50, &[b'a'; 50]).await;
+        unlock(&adas, &record).await.unwrap();
+        close(&adas, hers).await;
+        let all = scene.all(1, file).await;
+        let text = String::from_utf8_lossy(&all).into_owned();
+        assert!(all == [b'a'; 100] || all == [b'b'; 100], "nobody has written this: {text}");
+    });
+}
+
+/// Zeros that she writes to under her record, and he cuts off, holding all behind his own.
+#[test]
+fn what_is_written_under_a_record_is_not_lost_to_who_cuts_zeros_off() {
+    play((1, 2, 100), |scene, file| async move {
+        let (adas, bobs) = (scene.client(0), scene.client(1));
+        let (hers, his) = (open(&adas, file).await, open(&bobs, file).await);
+        let her_record = alone(file, hers, 1, (90, 93));
+        adas.lock(&her_record, false).await.unwrap();
+        write(&adas, hers, 90, b"ada!").await;
+        let cut = client::Setting { size: Some(40), ..client::Setting::default() };
+        complete(&bobs, |c| c.set_attributes(CALLER, file, Some(his), &cut)).await.unwrap();
+        sync(&bobs, his).await.unwrap();
+        unlock(&adas, &her_record).await.unwrap();
+        close(&adas, hers).await;
+        let all = scene.all(1, file).await;
+        assert!(all.ends_with(b"ada!") || scene.conflicts() == 1, "{} bytes", all.len());
+    });
+}
+
+/// She holds a record and has written to it, and, by mistake, beside it. Another process of hers
+/// locks something else: what she wrote is kept aside, and is gone under her.
+#[test]
+fn who_holds_a_record_reads_what_it_wrote_to_it_whatever_others_lock() {
+    play((1, 2, 100), |scene, file| async move {
+        let (adas, bobs) = (scene.client(0), scene.client(1));
+        let (hers, second) = (open(&adas, file).await, open(&adas, file).await);
+        let his = open(&bobs, file).await;
+        let (record, another) = (alone(file, hers, 1, (0, 9)), alone(file, second, 3, (80, 89)));
+        adas.lock(&record, false).await.unwrap();
+        write(&adas, hers, 0, b"ada's").await;
+        write(&adas, hers, 60, b"too").await;
+        write(&bobs, his, 50, b"bob's").await;
+        sync(&bobs, his).await.unwrap();
+        adas.lock(&another, true).await.unwrap();
+        let found = complete(&adas, |c| c.read(hers, 0, 5)).await;
+        let found = found.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        assert!(found.is_err() || found.as_ref().unwrap() == "ada's", "{found:?}");
+    });
+}

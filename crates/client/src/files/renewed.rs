@@ -22,6 +22,8 @@ pub(crate) struct Behind {
     pub clean: bool,
     /// The generations of those that were written to.
     pub written: Vec<u32>,
+    /// Programs may have written to pages of them that the kernel keeps.
+    pub caches: bool,
     /// What is on its way was written upon an older version than is known here.
     pub pending: bool,
     /// The kernel may have pages of one that was gone on from.
@@ -38,15 +40,16 @@ pub(super) struct Renewed {
 }
 
 impl<K: Container> Files<K> {
-    /// Of what programs have open, what is neither this version nor written upon it, and whether it was
-    /// written to since it was stored.
-    fn behind(&self, file: FileId, current: Stamp) -> Behind {
+    /// Of what programs have open, and who has it open `through` this handle, what is neither this version
+    /// nor written upon it, and whether it was written to since it was stored.
+    fn behind(&self, file: FileId, current: Stamp, through: Handle) -> Behind {
         let mut behind = Behind::default();
         for (&(_, generation), open) in self.open.range((file, 0)..=(file, u32::MAX)) {
             let is_older = !open.beside && open.presence.version != current;
-            if !is_older || open.handles == 0 || !self.have_open(file, generation) {
+            if !is_older || open.handles == 0 || !self.have_open((file, generation), through) {
                 continue;
             }
+            behind.caches |= open.cached_handles > 0 && open.writing_handles > 0;
             match &open.presence.dirty {
                 Some(dirty) if dirty.expects == current => {}
                 Some(_) => behind.written.push(generation),
@@ -56,10 +59,16 @@ impl<K: Container> Files<K> {
         behind
     }
 
-    /// Whether a program has this version open, and not only what is fetched of it.
-    fn have_open(&self, file: FileId, generation: u32) -> bool {
-        let is_of_it = |state: &HandleState| (state.file, state.generation) == (file, generation);
-        self.handles.values().any(|state| is_of_it(state) && !state.fetches)
+    /// Whether a program has this version open and can go on with another one: it neither is only
+    /// fetched nor read by the kernel itself. From what lies beside only the one goes on that asks for it.
+    fn have_open(&self, (file, generation): (FileId, u32), through: Handle) -> bool {
+        let aside = self.get(file, generation).is_some_and(|open| open.aside);
+        let goes_on = |(handle, state): (&u64, &HandleState)| {
+            (state.file, state.generation) == (file, generation)
+                && state.goes_on()
+                && (!aside || *handle == through.0)
+        };
+        self.handles.iter().any(goes_on)
     }
 
     /// Whether what the kernel reads by itself through this handle, or through any, is an older
@@ -85,18 +94,26 @@ impl<K: Container> Files<K> {
         versions.find(|(_, open)| is_older(open)).map(|((_, generation), _)| *generation)
     }
 
-    /// Ties the handles of an older version to another one. Gives back the version if nobody has it open
-    /// any more.
-    fn renew(&mut self, file: FileId, older: u32, generation: u32) -> Option<Presence> {
+    /// Ties the handles of an older version to another one; of one that lies beside only this one. Says
+    /// whether there were any, and gives back the version if nobody has it open any more.
+    fn renew(
+        &mut self,
+        file: FileId,
+        (older, generation): (u32, u32),
+        through: Option<Handle>,
+    ) -> (bool, Option<Presence>) {
         let Files { open, handles, .. } = self;
         let mut moved = Vec::new();
         let mut left = None;
-        for state in handles.values_mut() {
+        for (handle, state) in handles {
             let key = (file, older);
-            if (state.file, state.generation) != key || state.fetches || state.lent {
+            if (state.file, state.generation) != key || !state.goes_on() {
                 continue;
             }
             let Some(before) = open.get_mut(&key).filter(|open| open.is_clean()) else { continue };
+            if before.aside && through != Some(Handle(*handle)) {
+                continue;
+            }
             before.take_off(state);
             if before.handles == 0 {
                 left = open.remove(&key).map(|open| open.presence);
@@ -107,7 +124,22 @@ impl<K: Container> Files<K> {
         if let Some(now) = open.get_mut(&(file, generation)) {
             moved.iter().for_each(|state| now.add(state));
         }
-        left
+        (!moved.is_empty(), left)
+    }
+}
+
+impl HandleState {
+    /// Whether it can become one of another version.
+    fn goes_on(&self) -> bool {
+        !self.fetches && !self.lent
+    }
+}
+
+impl<K> Files<K> {
+    /// What was stored as this version lies beside.
+    pub fn lies_aside(&mut self, file: FileId, version: Stamp) {
+        let versions = self.open.range_mut((file, 0)..=(file, u32::MAX)).map(|(_, open)| open);
+        versions.filter(|open| open.presence.version == version).for_each(|open| open.aside = true);
     }
 }
 
@@ -145,9 +177,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 continue;
             }
             let generation = self.current_generation(&mut files, file, &node)?;
-            let left = files.renew(file, grip.generation, generation);
-            let number = files.pages_older.get(&file).map_or(0, |before| before.number + 1);
-            files.pages_older.insert(file, Renewed { version, generation, number });
+            let (moved, left) = files.renew(file, (grip.generation, generation), through);
+            if moved {
+                let number = files.pages_older.get(&file).map_or(0, |before| before.number + 1);
+                files.pages_older.insert(file, Renewed { version, generation, number });
+            }
             self.let_go(files);
             drop(still);
             if let Some(presence) = left {
@@ -155,6 +189,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 self.discard_if_unused(file, &presence, false);
             }
         }
+    }
+
+    /// The kernel hands on what was written to pages that it keeps, as in mappings, while what they are of
+    /// is open. False: something is in its way.
+    pub(crate) fn hand_on_pages(&self, file: FileId) -> bool {
+        self.inner.kernel.get().is_none_or(|kernel| kernel.forget_node(file, true))
     }
 
     /// The kernel forgets what it has of versions that were gone on from. False: something is in its way.
@@ -183,8 +223,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         forgotten
     }
 
-    /// What programs have open of a file and is older than what is known of it here.
-    pub(crate) fn behind(&self, file: FileId) -> Result<Behind, Error> {
+    /// What programs have open of a file, and who has it open `through` this handle, and is older than what
+    /// is known of it here.
+    pub(crate) fn behind(&self, file: FileId, through: Handle) -> Result<Behind, Error> {
         let core = self.core();
         let files = self.files();
         if files.generations(file).all(|open| open.handles == 0) {
@@ -197,7 +238,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Err(Stop::Error(error)) => return Err(error),
         };
         let Some(node) = node else { return Ok(Behind::default()) };
-        let mut behind = files.behind(file, node.contents_stamp);
+        let mut behind = files.behind(file, node.contents_stamp, through);
         behind.pages = files.pages_older.contains_key(&file);
         let stores = core.log.of_file(file).filter(|(_, what)| *what == What::Stores);
         if let Some((first, _)) = stores.last() {
