@@ -157,6 +157,8 @@ pub(crate) struct OpenFile<K> {
     unattended: Option<ThreadId>,
     /// It was being written to when this machine stopped, and may have been stored since.
     pub doubtful: bool,
+    /// The version as which it was mended for who waits to write to it.
+    pub mended_as: Option<Stamp>,
     /// How the container was cut when it was last stored, and what was written since.
     pub since: Option<Since>,
     /// How it has been cut so far, if it is being written from its beginning.
@@ -221,6 +223,7 @@ impl<K> OpenFile<K> {
             reopened: false,
             unattended: None,
             doubtful: false,
+            mended_as: None,
             since: None,
             front: None,
             images: None,

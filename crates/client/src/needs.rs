@@ -49,6 +49,7 @@ pub async fn complete<U: Upstream, C: Containers, T>(
             Err(Stop::Need(
                 need @ (Need::Contents { .. }
                 | Need::Ground { .. }
+                | Need::Sound { .. }
                 | Need::Verdict(_)
                 | Need::Descriptor),
             )) => client.satisfy(need).await?,
@@ -109,6 +110,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Need::Readable { file, generation, offset, length } => {
                 self.let_unreadable_go((file, generation), (offset, length)).await
             }
+            // It is rare, and what it keeps on the way is much.
+            Need::Sound { file, generation } => Box::pin(self.make_sound(file, generation)).await,
             Need::Ground { file, generation, recipe, bytes } => {
                 self.fetch_ground(file, generation, Wanting { recipe, bytes }).await
             }

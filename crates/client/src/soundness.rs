@@ -7,6 +7,7 @@
 //! From: beyond the papers, whose caches trust their disks (LBFS, "Implementation").
 
 mod compare;
+mod first;
 mod mend;
 mod pass;
 
@@ -18,7 +19,7 @@ use crate::types::Error;
 use compare::{Copy, Look, Stands};
 use model::FileId;
 use pass::{At, BEGINS_AFTER, BETWEEN, BYTES_AT_ONCE, FILES_AT_ONCE, LOOK_EVERY};
-use protocol::{MendedStatus, Upstream};
+use protocol::{Class, MendedStatus, Upstream};
 use serde::{Deserialize, Serialize};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -137,7 +138,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 break;
             };
             let offset = if found.0 == file { offset } else { 0 };
-            let until = match self.read_window(found, offset, &mut done).await {
+            let until = match self.read_window(found, offset, Class::Prefetch, &mut done).await {
                 Ok(read) => {
                     if read.is_unknown && unknown.replace(found) != Some(found) {
                         done.unknown += 1;
@@ -165,10 +166,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         &self,
         file: FileId,
         offset: u64,
+        class: Class,
         done: &mut ReadThrough,
     ) -> Result<WindowRead, Error> {
         let client = self.clone();
-        let look = self.off_the_runtime(move || Ok(client.look_at_window(file, offset))).await;
+        let look =
+            self.off_the_runtime(move || Ok(client.look_at_window(file, offset, class))).await;
         let look = look.map_err(error_of)?;
         let look = match look {
             Ok(look) => look,
@@ -203,7 +206,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     fn is_there(&self, file: FileId) -> bool {
-        !matches!(self.copy_of(file), Ok(None))
+        !matches!(self.copy_of(file, Class::Prefetch), Ok(None))
     }
 
     async fn mend_and_note(

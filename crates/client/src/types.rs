@@ -43,6 +43,8 @@ pub enum Need {
     Contents { file: FileId, generation: u32, offset: u64, length: u64 },
     /// A stretch that is here and cannot be read.
     Readable { file: FileId, generation: u32, offset: u64, length: u64 },
+    /// That the container of a version is as the version is: the disk here has lost something of it.
+    Sound { file: FileId, generation: u32 },
     /// Stretches, (offset, end), of the version that a file was written upon: of some the recipe,
     /// of others the bytes too.
     Ground { file: FileId, generation: u32, recipe: Vec<(u64, u64)>, bytes: Vec<(u64, u64)> },
@@ -80,6 +82,9 @@ impl fmt::Display for Need {
             }
             Need::Readable { file, offset, length, .. } => {
                 write!(f, "{length} bytes from {offset} on of file {file} cannot be read")
+            }
+            Need::Sound { file, .. } => {
+                write!(f, "what is here of file {file} is not as it was stored")
             }
             Need::Ground { file, .. } => {
                 write!(f, "parts of what file {file} was written upon are not here")

@@ -21,6 +21,7 @@ const FILES: [(&str, u64, usize); 4] =
     [("large", 1, LARGE), ("small", 2, SMALL), ("one", 3, 900), ("other", 4, SMALL)];
 const PARTIAL: WantedMode = WantedMode::Fixed(Mode::Partial);
 const WRITE: OpenFlags = OpenFlags { read: true, write: true, truncate: false, append: false };
+const READ: OpenFlags = OpenFlags { read: true, write: false, truncate: false, append: false };
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Longer than it takes until it is looked whether a pass is due, and until such a cache is read.
 const LOOKED: Duration = Duration::from_secs(1300);
@@ -391,6 +392,156 @@ fn without_a_link_nothing_leaves_that_cannot_be_read() {
         lose_some(&scene, 1, false).await;
         scene.is_right(1).await;
         assert_eq!(scene.clients[1].status().mended.times, 0);
+        scene.origin.stop(End::Killed, Duration::ZERO);
+    });
+}
+
+/// Opens a file to write to it, and does one thing.
+async fn change(client: &SimClient, path: &str, operation: Operation) -> Outcome {
+    let open = Operation::Open { path: Path::new(path), slot: 0, flags: WRITE };
+    let mut programs = Programs::default();
+    let opened = programs.perform(client, &open).await;
+    assert!(!matches!(opened, Outcome::Failed(_)), "{opened}");
+    let done = programs.perform(client, &operation).await;
+    let closed = programs.perform(client, &Operation::Close { slot: 0 }).await;
+    assert!(!matches!(closed, Outcome::Failed(_)), "{closed}");
+    done
+}
+
+fn added(length: usize) -> Operation {
+    Operation::Write { slot: 0, offset: length as u64, length: 10, version: 9 }
+}
+
+/// As it was stored, and then changed.
+fn changed(version: u64, length: usize, change: impl FnOnce(&mut Vec<u8>)) -> Outcome {
+    let mut bytes = stretch(version, length);
+    change(&mut bytes);
+    Outcome::Bytes(bytes)
+}
+
+/// What a program left as it was is in the next version as the server had it.
+#[test]
+fn what_the_disk_has_lost_is_mended_before_the_file_is_written_to() {
+    simulated(async |room| {
+        let mut scene = Scene::set(room).await;
+        // The large ones too are cut whole when they are opened again.
+        for side in [0, 1] {
+            scene.machines[side].stop(End::Killed, Duration::ZERO);
+            scene.machines[side].again_bytes_min = 1 << 24;
+            scene.clients[side] = scene.machines[side].start().await.unwrap();
+        }
+        for (path, version, length, at) in
+            [("large", 1, LARGE, 1_500_000), ("small", 2, SMALL, 31_000), ("one", 3, 900, 7)]
+        {
+            // The one grows by it, the other one is written over in it, and cut short.
+            for (side, operation, now) in [
+                (0, added(length), changed(version, length, |bytes| bytes.extend(stretch(9, 10)))),
+                (
+                    1,
+                    Operation::Write { slot: 0, offset: 300, length: 90, version: 8 },
+                    changed(version, length, |bytes| {
+                        bytes.extend(stretch(9, 10));
+                        bytes[300..390].copy_from_slice(&stretch(8, 90));
+                    }),
+                ),
+                (
+                    1,
+                    Operation::Truncate { slot: 0, size: length as u64 - 50 },
+                    changed(version, length - 50, |bytes| {
+                        bytes[300..390].copy_from_slice(&stretch(8, 90));
+                    }),
+                ),
+            ] {
+                assert!(matches!(read(&scene.clients[side], path).await, Outcome::Bytes(_)));
+                let file = file_of(&scene.clients[side], path).await;
+                assert!(flip(&scene.machines[side], file, at) > 0);
+                let before = scene.clients[side].status().mended.times;
+                let done = change(&scene.clients[side], path, operation).await;
+                assert!(!matches!(done, Outcome::Failed(_)), "{path}: {done}");
+                check::settled(room, &scene.machines, true).await.unwrap();
+                for reader in [0, 1] {
+                    let seen = read(&scene.clients[reader], path).await;
+                    assert!(seen == now, "{path} at {reader}, written by {side}");
+                }
+                assert_eq!(scene.clients[side].status().mended.times, before + 1, "{path}");
+                room.clock.sleep(CHECKPOINTED).await;
+            }
+        }
+        check::nothing_broke(room, &scene.machines).unwrap();
+        scene.origin.stop(End::Killed, Duration::ZERO);
+    });
+}
+
+/// Nor does it become part of a version for want of a link. What is right is written to as ever, and
+/// so is what is written anew.
+#[test]
+fn without_a_link_what_the_disk_has_lost_is_not_written_upon() {
+    simulated(async |room| {
+        let mut scene = Scene::set(room).await;
+        let client = scene.clients[1].clone();
+        client.set_mode(WantedMode::Fixed(Mode::Disconnected));
+        room.clock.sleep(CHECKPOINTED).await;
+        for path in ["small", "one"] {
+            let file = file_of(&client, path).await;
+            assert!(flip(&scene.machines[1], file, 7) > 0);
+        }
+        let refused = change(&client, "small", added(SMALL)).await;
+        assert!(matches!(refused, Outcome::Failed(_)), "{refused}");
+        assert_eq!(client.status().pending.updates, 0, "nothing was written");
+        let all = Operation::Write { slot: 0, offset: 0, length: 900, version: 8 };
+        for (path, operation) in [("other", added(SMALL)), ("one", all)] {
+            let done = change(&client, path, operation).await;
+            assert!(!matches!(done, Outcome::Failed(_)), "{path}: {done}");
+        }
+        client.set_mode(PARTIAL);
+        room.clock.sleep(CHECKPOINTED).await;
+        let done = change(&client, "small", added(SMALL)).await;
+        assert!(!matches!(done, Outcome::Failed(_)), "{done}");
+        check::settled(room, &scene.machines, true).await.unwrap();
+        for side in [0, 1] {
+            for (path, version) in [("small", 2), ("other", 4)] {
+                let seen = read(&scene.clients[side], path).await;
+                let now = changed(version, SMALL, |bytes| bytes.extend(stretch(9, 10)));
+                assert!(seen == now, "side {side}: {path}");
+            }
+            assert!(read(&scene.clients[side], "one").await == Outcome::Bytes(stretch(8, 900)));
+        }
+        check::nothing_broke(room, &scene.machines).unwrap();
+        scene.origin.stop(End::Killed, Duration::ZERO);
+    });
+}
+
+/// What was here before the rest came is compared as well.
+#[test]
+fn of_what_is_fetched_whole_to_be_written_to_what_was_here_is_mended() {
+    const LENGTH: usize = 900_000;
+    simulated(async |room| {
+        let mut scene = Scene::set(room).await;
+        save(&scene.clients[0], "part", 5, LENGTH).await;
+        check::settled(room, &scene.machines, true).await.unwrap();
+        let mut programs = Programs::default();
+        for operation in [
+            Operation::Open { path: Path::new("part"), slot: 0, flags: READ },
+            Operation::Read { slot: 0, offset: 0, length: 1000 },
+            Operation::Close { slot: 0 },
+        ] {
+            let outcome = programs.perform(&scene.clients[1], &operation).await;
+            assert!(!matches!(outcome, Outcome::Failed(_)), "{outcome}");
+        }
+        room.clock.sleep(CHECKPOINTED).await;
+        let file = file_of(&scene.clients[1], "part").await;
+        let containers = scene.machines[1].disk.containers("files");
+        let key = containers.list_of(file).unwrap()[0];
+        let here = containers.open(key, false).unwrap().unwrap().allocated().unwrap();
+        assert!(here < LENGTH as u64, "only a part is here: {here}");
+        assert!(flip(&scene.machines[1], file, 500) > 0);
+        let done = change(&scene.clients[1], "part", added(LENGTH)).await;
+        assert!(!matches!(done, Outcome::Failed(_)), "{done}");
+        check::settled(room, &scene.machines, true).await.unwrap();
+        for side in [0, 1] {
+            let now = changed(5, LENGTH, |bytes| bytes.extend(stretch(9, 10)));
+            assert!(read(&scene.clients[side], "part").await == now, "side {side}");
+        }
         scene.origin.stop(End::Killed, Duration::ZERO);
     });
 }

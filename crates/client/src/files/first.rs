@@ -39,6 +39,17 @@ impl Extent {
             Extent::Grows => u64::MAX,
         }
     }
+
+    /// Whether something is left as it is of what has so many bytes.
+    fn leaves_some_of(self, size: u64) -> bool {
+        let takes_all = match self {
+            Extent::All | Extent::AllOfOwn => true,
+            Extent::From(offset) => offset == 0,
+            Extent::Stretch(from, to) => from == 0 && to >= size,
+            Extent::Grows => false,
+        };
+        size > 0 && !takes_all
+    }
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
@@ -56,6 +67,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if !all {
             if !self.may_be_ground(grip)? {
                 self.want_whole(grip)?;
+            }
+            if extent.leaves_some_of(size) {
+                self.want_sound(grip)?;
             }
             // A crash may leave the new bytes half written, but not take the old ones.
             self.sync_before_change(grip.key(), &grip.container).map_err(failed)?;

@@ -100,6 +100,7 @@ fn file_of(need: &Need) -> Option<FileId> {
         Need::Lease
         | Need::Contents { .. }
         | Need::Readable { .. }
+        | Need::Sound { .. }
         | Need::Ground { .. }
         | Need::Holes { .. }
         | Need::Root { .. }

@@ -10,7 +10,7 @@ use crate::ranks::{self, Rank};
 use crate::recipes;
 use crate::types::Error;
 use chunks::{ChunksError, Growing, Placed, Secret, cover};
-use model::{FileId, Piece, View};
+use model::{Contents, FileId, Piece, View};
 use protocol::{Class, Range, Upstream};
 use store::container::Key;
 use store::{Container, Containers, StoreError};
@@ -26,6 +26,8 @@ const ZEROS_AT_ONCE: u64 = 1 << 20;
 pub(super) struct Copy {
     pub file: FileId,
     pub presence: Presence,
+    /// How urgent it is that what is wrong is fetched.
+    pub class: Class,
 }
 
 /// How a window of it stands. Nothing is locked meanwhile: what seems wrong is looked at again.
@@ -49,7 +51,11 @@ pub(super) struct Look {
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// What is here of a file's version that the server has, if nobody is changing it.
-    pub(super) fn copy_of(&self, file: FileId) -> Result<Option<(Copy, C::Container)>, StoreError> {
+    pub(super) fn copy_of(
+        &self,
+        file: FileId,
+        class: Class,
+    ) -> Result<Option<(Copy, C::Container)>, StoreError> {
         let core = self.core();
         let files = self.files();
         let read = self.inner.tables.read()?;
@@ -79,12 +85,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Some(container) => Some(container),
             None => self.inner.containers.open(key, false)?,
         };
-        Ok(container.map(|container| (Copy { file, presence }, container)))
+        Ok(container.map(|container| (Copy { file, presence, class }, container)))
     }
 
     /// Looks at a window of what is here. None: nothing is here that could be looked at.
-    pub(super) fn look_at_window(&self, file: FileId, offset: u64) -> Result<Option<Look>, Error> {
-        let Some((copy, container)) = self.copy_of(file).map_err(error_of)? else {
+    pub(super) fn look_at_window(
+        &self,
+        file: FileId,
+        offset: u64,
+        class: Class,
+    ) -> Result<Option<Look>, Error> {
+        let Some((copy, container)) = self.copy_of(file, class).map_err(error_of)? else {
             return Ok(None);
         };
         let contents = copy.presence.contents;
@@ -122,15 +133,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return look(Stands::Sound, 0, contents.size, true);
         }
         let whole = Range { offset: 0, length: contents.size };
-        let is_right = self.is_as_cut(&copy, &container)?;
+        let is_right = self.is_as_cut(&contents, &container)?;
         let stands = if is_right { Stands::Sound } else { Stands::Doubtful(whole) };
         look(stands, contents.data(), contents.size, false)
     }
 
     /// Cuts all of it, as whoever stored it did.
-    fn is_as_cut(&self, copy: &Copy, container: &C::Container) -> Result<bool, Error> {
+    pub(super) fn is_as_cut(
+        &self,
+        contents: &Contents,
+        container: &C::Container,
+    ) -> Result<bool, Error> {
         let (secret, cutter) = self.secret();
-        let size = copy.presence.contents.size;
+        let size = contents.size;
         if container.length().map_err(error_of)? < size {
             return Ok(false);
         }
@@ -139,7 +154,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         match described {
             // What cannot be read is not right.
             Err(ChunksError::Store(error)) if error.is_unreadable() => Ok(false),
-            described => Ok(described.map_err(of_chunks)?.tree.contents == copy.presence.contents),
+            described => Ok(described.map_err(of_chunks)?.tree.contents == *contents),
         }
     }
 
@@ -151,7 +166,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         let _still = ranks::write(Rank::Still, &grip.still);
         Ok(self.has_still(copy, 0, copy.presence.contents.size)
-            && !self.is_as_cut(copy, &grip.container)?)
+            && !self.is_as_cut(&copy.presence.contents, &grip.container)?)
     }
 
     /// The pieces of a stretch that are not what the server says they should be.
@@ -189,7 +204,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 None => return Ok(Vec::new()),
             }
         };
-        let target = Target { class: Class::Prefetch, ..target };
+        let target = Target { class: copy.class, ..target };
         let size = copy.presence.contents.size;
         let (_, pieces) = self.pieces_of_version(&target, size, window).await?;
         let pieces = pieces.iter().filter_map(|placed| clipped(placed, window)).collect();

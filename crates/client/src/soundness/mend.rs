@@ -9,7 +9,7 @@ use crate::ranks::{self, Rank};
 use crate::types::Error;
 use chunks::{Placed, Secret, unpack};
 use model::{ChunkName, Piece};
-use protocol::{Class, PAYLOAD_BYTES_MAX, Request, Response, Upstream};
+use protocol::{PAYLOAD_BYTES_MAX, Request, Response, Upstream};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{Container, Containers, StoreError};
 
@@ -162,7 +162,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let (file, version) = (copy.file, copy.presence.version);
             let (base, packed, inside) = (None, None, None);
             let request = Request::Read { file, version, ranges, base, packed, inside };
-            match self.ask_for(Class::Prefetch, bytes, request).await? {
+            match self.ask_for(copy.class, bytes, request).await? {
                 Response::Bytes(payload) => {
                     for chunk in unpack(&payload, PAYLOAD_BYTES_MAX).map_err(bad)? {
                         came.insert(secret.name(&chunk), chunk);
