@@ -109,6 +109,11 @@ impl Growing {
         Growing { naming, cutting, looking: Some(Looking::default()), pushed: 0 }
     }
 
+    /// The same for who wants no features: of a small file they take longer than all the rest.
+    pub fn without_features(secret: &Secret, cutter: Cutter) -> Growing {
+        Growing { looking: None, ..Growing::new(secret, cutter) }
+    }
+
     /// Bytes that have been pushed.
     pub fn pushed(&self) -> u64 {
         self.pushed
@@ -252,6 +257,16 @@ mod tests {
             assert_eq!([&described.pieces[..], &beyond].concat(), whole.pieces);
             assert_eq!(described.tree, whole.tree);
         }
+    }
+
+    #[test]
+    fn without_features_the_file_is_cut_and_named_alike() {
+        let (secret, bytes) = (Secret::new([7; 32]), noise(3, 50_000));
+        let mut growing = Growing::without_features(&secret, Cutter::Gear);
+        growing.push(&bytes, |_, _| ());
+        let (bare, whole) = (growing.finish(), describe_bytes(&secret, Cutter::Gear, &bytes));
+        assert_eq!((&bare.tree, &bare.pieces), (&whole.tree, &whole.pieces));
+        assert!(bare.features.is_empty() && !whole.features.is_empty());
     }
 
     proptest! {

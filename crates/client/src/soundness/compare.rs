@@ -149,7 +149,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if container.length().map_err(error_of)? < size {
             return Ok(false);
         }
-        let growing = Growing::new(&secret, cutter);
+        let growing = Growing::without_features(&secret, cutter);
         let described = describe_container(container, growing, size, 0, |_| Ok(()));
         match described {
             // What cannot be read is not right.
