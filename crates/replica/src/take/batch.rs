@@ -259,7 +259,8 @@ impl Hand<'_> {
             }
             Decision::Lay(laid) => {
                 let seq = self.apply(committer, update, &laid.mine)?;
-                let (merged, effects) = records::merged(committer, update, laid.contents)?;
+                let (merged, effects) =
+                    records::merged(committer, update, (laid.contents, laid.mtime))?;
                 self.apply(committer, &merged, &effects)?;
                 Verdict::Taken(seq)
             }

@@ -7,7 +7,7 @@
 
 use super::aside::{Mark, free_name, nearest, unnamed};
 use super::conflict::{Clash, Conflict, began_from};
-use super::records::{Laid, Met, Prepared};
+use super::records::{self, Laid, Met, Prepared};
 use super::redirect::Redirect;
 use super::revive::{not_done, revive};
 use super::settings;
@@ -296,7 +296,8 @@ impl Stored {
                     Met::Conflict => self.beside(desk, update, node, *found),
                     Met::Unprepared => Ok(Decision::Unprepared),
                     Met::Merged(merged) => {
-                        Ok(Laid::of(as_changed(desk, update, upon_it, problem)?, merged))
+                        let last = node.mtime.max(mtime);
+                        Ok(Laid::of(as_changed(desk, update, upon_it, problem)?, merged, last))
                     }
                 }
             }
@@ -316,14 +317,7 @@ impl Stored {
         if found.replica != update.stamp.replica || found.number >= update.stamp.number {
             return Ok(false);
         }
-        let view = desk.view();
-        let Some((_, since)) = view.contents(self.file, found)? else { return Ok(false) };
-        let taken = view.log(Seq(since.0.saturating_sub(1)), 1)?.into_iter().next();
-        let expected = taken.and_then(|taken| match taken.update.change {
-            Change::Store { expects, .. } if taken.update.stamp == found => Some(expects),
-            _ => None,
-        });
-        Ok(expected == Some(self.expects))
+        Ok(records::expected_by(&desk.view(), self.file, found)? == Some(self.expects))
     }
 
     /// Two stored: the second contents become a file of their own, unless they are the same.

@@ -85,26 +85,38 @@ fn commit_group(inner: &Inner, volume: &Volume, group: Vec<(Batch, Sender)>) {
     let (batches, senders): (Vec<Batch>, Vec<Sender>) = group.into_iter().unzip();
     let turn = volume.turn();
     let outcomes = match commit_more(inner, volume, &batches) {
-        Ok(outcomes) => {
+        Ok(Committed { mut outcomes, unprepared }) => {
             inner.note_written();
+            for place in unprepared {
+                outcomes[place] = commit_by_itself(inner, volume, &batches[place]);
+            }
             outcomes
         }
         Err(error) if batches.len() == 1 && !(error.is_full() && batches[0].frees()) => {
             vec![refuse(inner, volume, &error, &batches[0])]
         }
-        Err(_) => batches
-            .chunks(1)
-            .map(|one| match commit_one(inner, volume, one) {
-                Ok(mut outcomes) => outcomes.remove(0),
-                Err(error) => refuse(inner, volume, &error, &one[0]),
-            })
-            .collect(),
+        Err(_) => batches.iter().map(|batch| commit_by_itself(inner, volume, batch)).collect(),
     };
     drop(turn);
     volume.door.wake();
     for (sender, outcome) in senders.into_iter().zip(outcomes) {
         // An asker that is gone asks again, and is answered from the kept verdicts.
         let _ = sender.send(outcome);
+    }
+}
+
+/// What came of a transaction.
+struct Committed {
+    outcomes: Vec<Result<Done, Refusal>>,
+    /// The places of batches that meet what another one of them has stored: they are to be taken by
+    /// themselves.
+    unprepared: Vec<usize>,
+}
+
+fn commit_by_itself(inner: &Inner, volume: &Volume, batch: &Batch) -> Result<Done, Refusal> {
+    match commit_one(inner, volume, std::slice::from_ref(batch)) {
+        Ok(mut committed) => committed.outcomes.remove(0),
+        Err(error) => refuse(inner, volume, &error, batch),
     }
 }
 
@@ -136,7 +148,7 @@ fn not_known() -> Refusal {
 }
 
 /// A full disk keeps nobody from removing what has filled it.
-fn commit_one(inner: &Inner, volume: &Volume, one: &[Batch]) -> Result<Vec<Result<Done, Refusal>>> {
+fn commit_one(inner: &Inner, volume: &Volume, one: &[Batch]) -> Result<Committed> {
     match one.iter().all(Batch::frees) {
         true => inner.reserved.used(|| commit(inner, volume, one)),
         false => commit_more(inner, volume, one),
@@ -144,11 +156,7 @@ fn commit_one(inner: &Inner, volume: &Volume, one: &[Batch]) -> Result<Vec<Resul
 }
 
 /// Also what frees nothing, which leaves the room that the rest needs.
-fn commit_more(
-    inner: &Inner,
-    volume: &Volume,
-    batches: &[Batch],
-) -> Result<Vec<Result<Done, Refusal>>> {
+fn commit_more(inner: &Inner, volume: &Volume, batches: &[Batch]) -> Result<Committed> {
     if !batches.iter().all(Batch::frees) {
         inner.has_room_for_more()?;
     }
@@ -156,16 +164,12 @@ fn commit_more(
 }
 
 /// One transaction, and then the word to all whom it concerns.
-fn commit(inner: &Inner, volume: &Volume, batches: &[Batch]) -> Result<Vec<Result<Done, Refusal>>> {
+fn commit(inner: &Inner, volume: &Volume, batches: &[Batch]) -> Result<Committed> {
     let done = commit_now(inner, volume, batches);
     ended(inner, volume, done)
 }
 
-fn commit_now(
-    inner: &Inner,
-    volume: &Volume,
-    batches: &[Batch],
-) -> Result<Vec<Result<Done, Refusal>>> {
+fn commit_now(inner: &Inner, volume: &Volume, batches: &[Batch]) -> Result<Committed> {
     let updates = || batches.iter().flat_map(|batch| &batch.updates);
     let prepared = records::prepare(inner, volume, batches);
     if updates().any(|update| matches!(update.change, Change::Store { .. })) {
@@ -178,11 +182,20 @@ fn commit_now(
     let redirects = Redirects::of(committer.read(), volume.id)?;
     let quota = volume.quota();
     let mut outcomes = Vec::with_capacity(batches.len());
-    for batch in batches {
+    let mut unprepared = Vec::new();
+    for (place, batch) in batches.iter().enumerate() {
         // Sessions follow one another within transactions, so none does before this one ends.
         let is_newest = volume.holders().is_newest(&batch.by.place);
         outcomes.push(match is_newest {
-            true => take(&mut committer, (batch, &prepared), redirects, now, quota.as_ref())?,
+            true => {
+                match take(&mut committer, (batch, &prepared), redirects, now, quota.as_ref()) {
+                    Err(ReplicaError::Unprepared) if batches.len() > 1 => {
+                        unprepared.push(place);
+                        Err(Refusal::Failed("its turn has not come".into()))
+                    }
+                    taken => taken?,
+                }
+            }
             false => Err(Refusal::NotAttached),
         });
     }
@@ -195,7 +208,8 @@ fn commit_now(
     let upto = committer.finish()?;
     write.commit(Durability::Now)?;
     volume.unsettled.over();
-    Ok(publish(inner, volume, (batches, &lines), outcomes, &showing, upto))
+    let outcomes = publish(inner, volume, (batches, &lines), outcomes, &showing, upto);
+    Ok(Committed { outcomes, unprepared })
 }
 
 /// The state of all that the group touched, as its transaction leaves it.

@@ -16,8 +16,8 @@ use crate::upkeep::Promise;
 use crate::volumes::Volume;
 use chunks::{ChunksError, Sides, Source, merge};
 use model::{
-    Change, ChunkName, Contents, Effects, FileId, Kind, LockKind, Locks, ReplicaId, Stamp, Update,
-    View, judge,
+    Change, ChunkName, Contents, Effects, FileId, Kind, LockKind, Locks, ReplicaId, Seq, Stamp,
+    Time, Update, View, judge,
 };
 use protocol::{Held, LOCKS_TOLD_MAX};
 use std::collections::{BTreeMap, BTreeSet};
@@ -113,17 +113,19 @@ pub(super) struct Laid {
     /// What both do together.
     pub effects: Effects,
     pub contents: Contents,
+    /// When the last of both was written.
+    pub mtime: Time,
 }
 
 impl Laid {
     /// The store as it would be taken by itself, with what it is merged to.
-    pub fn of(store: Decision, contents: Contents) -> Decision {
+    pub fn of(store: Decision, contents: Contents, mtime: Time) -> Decision {
         let Decision::Take(mine) = store else { return store };
         let mut effects = mine.clone();
         for node in effects.nodes.values_mut().flatten().filter(|node| node.kind == Kind::File) {
             node.contents = contents;
         }
-        Decision::Lay(Box::new(Laid { mine, effects, contents }))
+        Decision::Lay(Box::new(Laid { mine, effects, contents, mtime }))
     }
 }
 
@@ -131,9 +133,9 @@ impl Laid {
 pub(super) fn merged(
     committer: &Committer<'_>,
     store: &Update,
-    contents: Contents,
+    (contents, mtime): (Contents, Time),
 ) -> Result<(Update, Effects)> {
-    let Change::Store { file, mtime, .. } = store.change else {
+    let Change::Store { file, .. } = store.change else {
         return Err(ReplicaError::Unprepared);
     };
     let stamp = Stamp::new(ReplicaId::ORIGIN, committer.position().next().0);
@@ -221,7 +223,9 @@ fn outcome(
     let (found, base, theirs) = {
         let read = inner.tables.read()?;
         let view = Whole::now(&*read, volume.id);
-        let node = view.node(file)?.filter(|node| node.kind == Kind::File);
+        let writer = view.writer(update.stamp.replica)?;
+        let was_taken = writer.is_some_and(|writer| update.stamp.number <= writer.taken);
+        let node = view.node(file)?.filter(|node| node.kind == Kind::File && !was_taken);
         let Some(node) = node.filter(|node| node.contents_stamp != expects) else {
             return Ok(None);
         };
@@ -231,6 +235,7 @@ fn outcome(
         let of = |stamp| -> Result<Option<Contents>> {
             Ok(view.contents(file, stamp)?.map(|(contents, _)| contents))
         };
+        let expects = began_from(&view, file, update.stamp, (expects, node.contents_stamp))?;
         (node.contents_stamp, of(expects)?, of(node.contents_stamp)?)
     };
     let merged = match (base, theirs) {
@@ -244,6 +249,33 @@ fn outcome(
         _ => None,
     };
     Ok(Some(Outcome { found, merged }))
+}
+
+/// What a store was written upon. What is found may be the merge of one that its writer took back without
+/// knowing that it had arrived, and this comes instead of it.
+fn began_from(
+    view: &Whole<'_>,
+    file: FileId,
+    store: Stamp,
+    (expects, found): (Stamp, Stamp),
+) -> Result<Stamp> {
+    if found.replica != ReplicaId::ORIGIN {
+        return Ok(expects);
+    }
+    let Some(before) = expected_by(view, file, found)? else { return Ok(expects) };
+    let is_own = before.replica == store.replica && before.number < store.number;
+    let is_instead = is_own && expected_by(view, file, before)? == Some(expects);
+    Ok(if is_instead { before } else { expects })
+}
+
+/// What a version that was stored had been expected to meet.
+pub(super) fn expected_by(view: &Whole<'_>, file: FileId, version: Stamp) -> Result<Option<Stamp>> {
+    let Some((_, since)) = view.contents(file, version)? else { return Ok(None) };
+    let taken = view.log(Seq(since.0.saturating_sub(1)), 1)?.into_iter().next();
+    Ok(taken.and_then(|taken| match taken.update.change {
+        Change::Store { expects, .. } if taken.update.stamp == version => Some(expects),
+        _ => None,
+    }))
 }
 
 fn merged_contents(

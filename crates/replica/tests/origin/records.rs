@@ -170,3 +170,31 @@ async fn stores_of_many_that_arrive_together_are_all_there() {
     let words: String = (0..8).map(|number| format!("<{number}>.......")).collect();
     assert_eq!((party.tree(), party.conflicts().len()), (format!("words: {words}"), 0));
 }
+
+/// What the writer took back without knowing that it had arrived is followed by what it stored in its
+/// place, also where the first was merged.
+#[tokio::test(start_paused = true)]
+async fn what_follows_a_merged_store_that_was_taken_back_is_no_conflict() {
+    for merged in [false, true] {
+        let party = Party::new();
+        let (mut ada, mut bob) = (party.join("ada").await, party.join("bob").await);
+        let (file, base) = ada.write_new(ROOT, "a", "0123456789").await;
+        lock(&ada, file, vec![alone(0, 1)]).await;
+        let under = || held(file, 0, 1);
+        if merged {
+            let store = bob.storing(file, base, "012345678b").await;
+            assert!(matches!(bob.replay(store).await, Verdict::Taken(_)));
+        }
+        let first = ada.storing(file, base, "a123456789").await;
+        let first = ada.update(first);
+        let taken = submit(&ada, vec![first], under()).await;
+        assert!(matches!(taken.verdicts[..], [Verdict::Taken(_)]), "{taken:?}");
+        // The answer is lost; she writes over it, and what was pending is taken back.
+        let second = ada.storing(file, base, "aa23456789").await;
+        let second = ada.update(second);
+        let taken = submit(&ada, vec![second], under()).await;
+        assert!(matches!(taken.verdicts[..], [Verdict::Taken(_)]), "merged: {merged}: {taken:?}");
+        let tree = party.tree();
+        assert_eq!(tree, if merged { "a: aa2345678b" } else { "a: aa23456789" });
+    }
+}
