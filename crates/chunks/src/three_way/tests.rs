@@ -249,7 +249,7 @@ proptest! {
             sides[who] = with(&sides[who], at, &bytes);
         }
         if let Some(cut) = cuts.0 { sides[1].resize(cut, 0); }
-        if let Some(cut) = cuts.1 { if end < 2 { sides[0].resize(cut, 0); } }
+        if let (Some(cut), true) = (cuts.1, end < 2) { sides[0].resize(cut, 0); }
         let mut within: Vec<Range<u64>> =
             (0..40).map(|n| 10_000 * 2 * n..10_000 * (2 * n + 1)).collect();
         if end == 1 {
