@@ -67,7 +67,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let begun = self.inner.world.clock.moment();
         // Who fetches contents makes room for them.
         let learns = !matches!(need, Need::Contents { .. } | Need::Ground { .. });
+        let version = need.version();
         match self.get(need).await {
+            // Who wanted it goes on with another version, and looks again.
+            Err(Error::BadHandle) if version.is_some_and(|version| !self.is_open(version)) => {
+                Ok(())
+            }
             // On a full disk nothing can be learnt before something leaves the cache. Then the next
             // try finds room.
             Err(Error::DiskFull) if learns => {
@@ -84,6 +89,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             outcome => outcome,
         }
+    }
+
+    fn is_open(&self, (file, generation): (FileId, u32)) -> bool {
+        self.files().get(file, generation).is_some()
     }
 
     pub(crate) async fn get(&self, need: Need) -> Result<(), Error> {

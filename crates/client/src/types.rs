@@ -64,6 +64,21 @@ pub enum Need {
     Descriptor,
 }
 
+impl Need {
+    /// The open version of which something is lacking.
+    pub(crate) fn version(&self) -> Option<(FileId, u32)> {
+        match self {
+            Need::Contents { file, generation, .. }
+            | Need::Readable { file, generation, .. }
+            | Need::Ground { file, generation, .. }
+            | Need::Holes { file, generation, .. }
+            | Need::Root { file, generation }
+            | Need::Sound { file, generation } => Some((*file, *generation)),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for Need {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
