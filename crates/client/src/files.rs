@@ -128,7 +128,7 @@ pub(crate) struct OpenFile<K> {
     pub unborn: bool,
     /// What gave it its name, or was to.
     birth: Option<birth::Birth>,
-    /// What was stored of it lies beside: of others' locks its programs go on with it.
+    /// What was stored of it lies beside: whatever others lock, its programs go on with it.
     pub aside: bool,
     /// Written to since the last store.
     pub written: bool,

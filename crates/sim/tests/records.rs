@@ -434,3 +434,30 @@ fn who_holds_a_record_reads_what_it_wrote_to_it_whatever_others_lock() {
         assert!(found.is_err() || found.as_ref().unwrap() == "ada's", "{found:?}");
     });
 }
+
+/// Two processes of a machine have open what came to lie beside. A lock of one of them, of a file that the
+/// other one has open too, would show each what the kernel has of the other.
+#[test]
+fn what_lies_beside_stays_what_all_of_its_programs_have_open_until_one_has_it_alone() {
+    play((1, 2, 100), |scene, file| async move {
+        let (adas, bobs) = (scene.client(0), scene.client(1));
+        let (hers, second) = (open(&adas, file).await, open(&adas, file).await);
+        let his = open(&bobs, file).await;
+        write(&bobs, his, 50, b"bob's").await;
+        write(&adas, hers, 50, b"ada's").await;
+        sync(&bobs, his).await.unwrap();
+        sync(&adas, hers).await.unwrap();
+        assert_eq!(scene.conflicts(), 1);
+        let record = alone(file, second, 3, (0, 9));
+        adas.lock(&record, true).await.unwrap();
+        assert_eq!(read(&adas, second, 50, 5).await, b"ada's");
+        write(&adas, second, 0, b"more").await;
+        unlock(&adas, &record).await.unwrap();
+        assert_eq!(read(&adas, hers, 0, 4).await, b"more");
+        close(&adas, hers).await;
+        adas.lock(&record, true).await.unwrap();
+        assert_eq!(read(&adas, second, 50, 5).await, b"bob's");
+        assert_eq!(read(&adas, second, 0, 4).await, [0; 4], "that lies beside, too");
+        unlock(&adas, &record).await.unwrap();
+    });
+}

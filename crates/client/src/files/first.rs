@@ -44,9 +44,9 @@ impl Extent {
     fn leaves_some_of(self, size: u64) -> bool {
         let takes_all = match self {
             Extent::All | Extent::AllOfOwn => true,
-            Extent::From(offset) => offset == 0,
             Extent::Stretch(from, to) => from == 0 && to >= size,
-            Extent::Grows => false,
+            // Of a stretch only its beginning may be said.
+            Extent::From(_) | Extent::Grows => false,
         };
         size > 0 && !takes_all
     }
@@ -329,6 +329,15 @@ fn is_stored_in_another(row: &Presence, generation: u32, pending: Option<Stamp>)
 mod tests {
     use super::*;
     use model::{Contents, ReplicaId};
+
+    #[test]
+    fn what_begins_where_all_does_may_leave_the_rest() {
+        let taking = [Extent::All, Extent::AllOfOwn, Extent::Stretch(0, 9), Extent::Stretch(0, 10)];
+        assert_eq!(taking.map(|extent| extent.leaves_some_of(9)), [false; 4]);
+        let leaving = [Extent::From(0), Extent::From(3), Extent::Stretch(0, 8), Extent::Grows];
+        assert_eq!(leaving.map(|extent| extent.leaves_some_of(9)), [true; 4]);
+        assert!(!Extent::Grows.leaves_some_of(0));
+    }
 
     #[test]
     fn an_older_version_is_not_written_over_what_is_pending_in_a_newer_container() {

@@ -60,15 +60,22 @@ impl<K: Container> Files<K> {
     }
 
     /// Whether a program has this version open and can go on with another one: it neither is only
-    /// fetched nor read by the kernel itself. From what lies beside only the one goes on that asks for it.
-    fn have_open(&self, (file, generation): (FileId, u32), through: Handle) -> bool {
-        let aside = self.get(file, generation).is_some_and(|open| open.aside);
-        let goes_on = |(handle, state): (&u64, &HandleState)| {
+    /// fetched nor read by the kernel itself.
+    fn have_open(&self, of: (FileId, u32), through: Handle) -> bool {
+        let goes_on = |state: &HandleState| (state.file, state.generation) == of && state.goes_on();
+        self.handles.values().any(goes_on) && self.leaves_nobody(of, Some(through))
+    }
+
+    /// From what lies beside only one goes on who asks for it, and nobody else has it open: the kernel
+    /// would show each what it has of the other.
+    fn leaves_nobody(&self, (file, generation): (FileId, u32), through: Option<Handle>) -> bool {
+        let others = |(handle, state): (&u64, &HandleState)| {
             (state.file, state.generation) == (file, generation)
-                && state.goes_on()
-                && (!aside || *handle == through.0)
+                && !state.fetches
+                && through != Some(Handle(*handle))
         };
-        self.handles.iter().any(goes_on)
+        let aside = self.get(file, generation).is_some_and(|open| open.aside);
+        !aside || !self.handles.iter().any(others)
     }
 
     /// Whether what the kernel reads by itself through this handle, or through any, is an older
@@ -102,18 +109,18 @@ impl<K: Container> Files<K> {
         (older, generation): (u32, u32),
         through: Option<Handle>,
     ) -> (bool, Option<Presence>) {
+        if !self.leaves_nobody((file, older), through) {
+            return (false, None);
+        }
         let Files { open, handles, .. } = self;
         let mut moved = Vec::new();
         let mut left = None;
-        for (handle, state) in handles {
+        for state in handles.values_mut() {
             let key = (file, older);
             if (state.file, state.generation) != key || !state.goes_on() {
                 continue;
             }
             let Some(before) = open.get_mut(&key).filter(|open| open.is_clean()) else { continue };
-            if before.aside && through != Some(Handle(*handle)) {
-                continue;
-            }
             before.take_off(state);
             if before.handles == 0 {
                 left = open.remove(&key).map(|open| open.presence);

@@ -36,15 +36,20 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Stores what was written here upon older versions, and goes on with the newest. False: it cannot be
     /// stored.
     pub(super) async fn goes_on_with_newest(&self, call: &LockCall) -> Result<bool, Error> {
+        let clock = &self.inner.world.clock;
+        let began = clock.moment();
         for _ in 0..TRIES_MAX {
             if !self.is_behind(call)? {
                 return Ok(true);
             }
             // What comes of it is newer than what it was written upon.
             self.stores_have_arrived(call.file).await;
+            if clock.moment().since(began) >= self.inner.settings.answer_within {
+                return Ok(false);
+            }
             if self.behind(call.file, call.handle)?.caches && !self.hands_on_pages(call.file).await
             {
-                self.inner.world.clock.sleep(LOOK_AGAIN_AFTER).await;
+                clock.sleep(LOOK_AGAIN_AFTER).await;
                 continue;
             }
             let mut waiting = Vec::new();
@@ -64,7 +69,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.go_on_aside(call.file, Some(call.handle)).await?;
             drop(waiting);
             if !self.forgets_older_pages(call.file).await {
-                self.inner.world.clock.sleep(LOOK_AGAIN_AFTER).await;
+                clock.sleep(LOOK_AGAIN_AFTER).await;
             }
         }
         Ok(false)

@@ -17,14 +17,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Before the first change of a container that is a stored version. The caller sees to it that
     /// nobody else begins to.
     pub(crate) fn want_sound(&self, grip: &Grip<C::Container>) -> Step<()> {
-        let presence = {
+        let (presence, is_mended) = {
             let mut files = self.files();
             let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
             let is_mended = open.mended_as.take() == Some(open.presence.version);
-            if is_mended || !open.is_clean() || !open.presence.is_whole() {
+            if !open.is_clean() || !open.presence.is_whole() {
                 return Ok(());
             }
-            open.presence.clone()
+            (open.presence.clone(), is_mended)
         };
         // Of one that is larger, what is not written to is taken over by name.
         let contents = presence.contents;
@@ -35,6 +35,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(());
         }
         if !self.is_as_cut(&contents, &grip.container)? {
+            if is_mended {
+                // A newer version may have come meanwhile, and what is older is not looked at.
+                return Err(self.unsound(grip.file, "it could not be mended").into());
+            }
             return Err(Stop::Need(Need::Sound { file: grip.file, generation: grip.generation }));
         }
         Ok(())
