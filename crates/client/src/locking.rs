@@ -158,7 +158,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 Tried::InTheWay(_) => {}
                 Tried::Lacking => {
                     let (asked, wish) = (clock.moment(), Some(Wish { call, aim, as_it_is }));
-                    match self.bounded(asked, self.ask_of_locks(call.file, wish)).await {
+                    match self.bounded(asked, Box::pin(self.ask_of_locks(call.file, wish))).await {
                         Ok(Came::Locked) => return Ok(()),
                         Ok(Came::AsItIs) => {
                             as_it_is = true;
@@ -223,7 +223,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             let wish = Wish { call, aim: LockAim::Look, as_it_is: true };
             let asked = self.inner.world.clock.moment();
-            match self.bounded(asked, self.ask_of_locks(call.file, Some(wish))).await {
+            match self.bounded(asked, Box::pin(self.ask_of_locks(call.file, Some(wish)))).await {
                 Ok(Came::InTheWay(lock)) => return Ok(Some((lock, 0))),
                 Ok(Came::Free | Came::Locked) => return Ok(None),
                 Ok(Came::NotYet | Came::Overtaken | Came::AsItIs) => {}
@@ -263,7 +263,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let now = self.inner.world.clock.moment();
         if attached
             && self.has_locks_to_tell(file)
-            && let Err(error) = self.bounded(now, self.ask_of_locks(file, None)).await
+            && let Err(error) = self.bounded(now, Box::pin(self.ask_of_locks(file, None))).await
         {
             // It is told later, or the lease ends.
             tracing::debug!(%error, %file, "of a lock that was given up nothing could be told yet");
