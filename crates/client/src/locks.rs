@@ -116,7 +116,7 @@ struct OfFile {
     /// One of these it takes for held, while `told` is not known; more may have been given up here since.
     /// None: nothing is known of it.
     may_be_told: Option<Vec<Locks>>,
-    /// Of a file that is leased whole: another client wants some of it.
+    /// Of a file that is leased whole, now or with the next answer: another client wants some of it.
     recalled: bool,
     /// Somebody else has had it since the lease ended: where locks are leased, what is held is lost.
     overtaken: bool,
@@ -386,7 +386,8 @@ impl Table {
         for file in files {
             match self.files.get_mut(file) {
                 Some(of_file) => {
-                    of_file.recalled = matches!(of_file.leased, Leased::Whole);
+                    // Or it is being leased, and the answer comes later than this.
+                    of_file.recalled = true;
                     of_file.news.notify_waiters();
                 }
                 // It is leased here by what is believed above: that is given back.

@@ -63,6 +63,21 @@ fn of_a_file_that_is_leased_whole_nobody_is_asked_or_told() {
 }
 
 #[test]
+fn a_file_that_is_recalled_before_the_answer_leases_it_whole_is_given_account_of() {
+    let mut table = Table::default();
+    let one = call(1, true, 0, 9);
+    let held = table.begin(FILE, true);
+    table.told_of(&[FILE]);
+    table.answered(FILE, (held, &[one.lock]), LockOutcome::GivenWhole, true);
+    assert_eq!(table.try_lock(&one, LEASED), Tried::Done);
+    assert!(owed(&mut table));
+    let held = table.begin(FILE, true);
+    assert_eq!(held.to_vec(), [one.lock]);
+    table.answered(FILE, (held, &[]), LockOutcome::GivenWhole, true);
+    assert!(!owed(&mut table), "that was answered");
+}
+
+#[test]
 fn what_is_given_up_is_told_and_must_be_asked_for_again() {
     let mut table = Table::default();
     let (one, other) = (call(1, false, 0, 9), call(2, false, 5, 19));

@@ -55,6 +55,8 @@ impl OfFile {
 
     /// It is about to be told that `held` is, and may take it for that, or go on as it did.
     fn is_being_told(&mut self, held: &Locks) {
+        // With this an earlier recall is answered; one that comes before the answer stays.
+        self.recalled = false;
         let before = match self.leased {
             // All that this gives up has been waited for.
             Leased::Whole => Some(Vec::new()),
@@ -135,7 +137,6 @@ impl Table {
         leases: bool,
     ) {
         let of_file = self.files.entry(file).or_insert_with(OfFile::new);
-        of_file.recalled = false;
         let leased = |locks: &Locks| Leased::These(locks.clone());
         match outcome {
             LockOutcome::GivenWhole => {
