@@ -114,6 +114,7 @@ impl Book {
         }
         let before = self.files.get(&file).map(OfFile::parts).unwrap_or_default();
         let of_file = self.files.entry(file).or_default();
+        let others_before = of_file.turns_of_others(who, &asked.wished, around.now);
         let mut told = of_file.forget_gone(file, around, &mut self.away);
         let outcome = if !(around.lasts)(who) {
             // It renews its lease first.
@@ -138,10 +139,13 @@ impl Book {
         };
         told.extend(of_file.give_turns(around.now));
         self.shares.change(&before, &of_file.parts(), around.device);
+        // Who asks has its answer, but it may be another of its wishes whose turn has come.
+        let others = of_file.turns_of_others(who, &asked.wished, around.now);
+        let but = (others <= others_before).then_some(who);
         if of_file.is_empty() {
             self.files.remove(&file);
         }
-        swept.extend(news(told, file, who));
+        swept.extend(news(told, file, but));
         Ok((outcome, swept))
     }
 
@@ -239,7 +243,7 @@ impl Book {
                 share.stretches += locks.len();
                 of_file.held.set(who, locks);
             }
-            all.extend(news(of_file.give_turns(around.now), *file, who));
+            all.extend(news(of_file.give_turns(around.now), *file, Some(who)));
         }
         self.shares.set(client, share);
         self.files.retain(|_, of_file| !of_file.is_empty());
@@ -262,7 +266,7 @@ impl Book {
                 self.away.note_dropped(*file, who, now);
             }
             if of_file.leave(who) {
-                all.extend(news(of_file.give_turns(now), *file, who));
+                all.extend(news(of_file.give_turns(now), *file, Some(who)));
             }
         }
         self.shares.take_all(who);
@@ -271,8 +275,8 @@ impl Book {
     }
 }
 
-fn news(told: Vec<ReplicaId>, file: FileId, but: ReplicaId) -> News {
-    told.into_iter().filter(|who| *who != but).map(|who| (who, file)).collect()
+fn news(told: Vec<ReplicaId>, file: FileId, but: Option<ReplicaId>) -> News {
+    told.into_iter().filter(|who| Some(*who) != but).map(|who| (who, file)).collect()
 }
 
 impl OfFile {
@@ -395,6 +399,12 @@ impl OfFile {
     fn waits_no_more(&mut self, who: ReplicaId, wished: &[Lock]) {
         let has_all = self.whole == Some(who);
         self.waiting.retain(|other| other.who != who || !has_all && other.wished != wished);
+    }
+
+    /// How many other wishes of a client have their turn.
+    fn turns_of_others(&self, who: ReplicaId, but: &[Lock], now: Moment) -> usize {
+        let own = self.waiting.iter().filter(|waiting| waiting.who == who);
+        own.filter(|waiting| waiting.wished != but && waiting.has_turn(now)).count()
     }
 
     /// Forgets clients whose lease has ended, and those who do not wait any more.

@@ -534,3 +534,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn who_asks_for_one_stretch_is_told_that_it_is_its_turn_for_another() {
+    let mut desk = Desk::new();
+    let (one, other) = (stretch(true, 0, 7), stretch(true, 8, 15));
+    let wait = |held: &[Lock]| asking(held, &[one], LockAim::Wait);
+    desk.check(A, &asking(&[], &[one], LockAim::Try), (LockOutcome::GivenWhole, &[]));
+    desk.check(C, &wait(&[]), (LockOutcome::NotYet, &[A]));
+    desk.check(A, &asking(&[one], &[], LockAim::Try), (LockOutcome::Given, &[]));
+    desk.check(B, &asking(&[], &[other], LockAim::Try), (LockOutcome::Given, &[]));
+    desk.check(B, &wait(&[other]), (LockOutcome::InTheWay(one), &[]));
+    desk.check(A, &asking(&[], &[], LockAim::Try), (LockOutcome::Given, &[C]));
+    // Who came first does not come.
+    desk.now = desk.now + TURN;
+    desk.check(B, &asking(&[], &[], LockAim::Try), (LockOutcome::Given, &[B]));
+    desk.check(B, &wait(&[]), (LockOutcome::GivenWhole, &[]));
+}
