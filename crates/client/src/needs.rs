@@ -91,7 +91,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
     }
 
-    fn is_open(&self, (file, generation): (FileId, u32)) -> bool {
+    pub(crate) fn is_open(&self, (file, generation): (FileId, u32)) -> bool {
         self.files().get(file, generation).is_some()
     }
 

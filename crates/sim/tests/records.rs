@@ -7,6 +7,8 @@ use model::{FileId, Kind, Lock, LockKind, Name};
 use protocol::Mode;
 use sim::machine::{ClientMachine, OriginMachine, Room, SimClient, VOLUME};
 use sim::network::Conditions;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use world::Clock;
 
@@ -459,5 +461,37 @@ fn what_lies_beside_stays_what_all_of_its_programs_have_open_until_one_has_it_al
         assert_eq!(read(&adas, second, 50, 5).await, b"bob's");
         assert_eq!(read(&adas, second, 0, 4).await, [0; 4], "that lies beside, too");
         unlock(&adas, &record).await.unwrap();
+    });
+}
+
+/// One process closes and syncs a file, and another one of the machine goes on with what others have made of
+/// it in that very moment.
+#[test]
+fn who_closes_a_file_while_another_locks_it_is_told_of_no_error() {
+    play((1, 2, 100), |scene, file| async move {
+        let (adas, bobs) = (scene.client(0), scene.client(1));
+        let (hers, second) = (open(&adas, file).await, open(&adas, file).await);
+        let his = open(&bobs, file).await;
+        let (record, his_record) = (alone(file, second, 3, (0, 9)), alone(file, his, 2, (10, 19)));
+        let ends = Arc::new(AtomicBool::new(false));
+        let closes = std::thread::spawn({
+            let (adas, ends) = (adas.clone(), ends.clone());
+            move || {
+                while !ends.load(Ordering::Relaxed) {
+                    adas.flush(CALLER, hers).map_err(|stop| stop.to_string())?;
+                    adas.sync(CALLER, hers).map_err(|stop| stop.to_string())?;
+                }
+                Ok::<(), String>(())
+            }
+        });
+        for round in 0..200 {
+            bobs.lock(&his_record, true).await.unwrap();
+            write(&bobs, his, 10, &[round]).await;
+            unlock(&bobs, &his_record).await.unwrap();
+            adas.lock(&record, true).await.unwrap();
+            unlock(&adas, &record).await.unwrap();
+        }
+        ends.store(true, Ordering::Relaxed);
+        assert_eq!(closes.join().unwrap(), Ok(()));
     });
 }

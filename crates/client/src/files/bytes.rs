@@ -161,16 +161,29 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let cut = self.files().get(grip.file, grip.generation).is_some_and(only_cut);
         let counts = |owner| self.leased_alone(grip.file, owner);
         let leave = cut && !owner.is_some_and(counts);
-        let wait = if leave { None } else { self.store_or_leave(&grip, caller.uid)? };
+        let wait = if leave { None } else { self.store_open(handle, caller.uid)?.1 };
         self.sync_what_failed().map_err(failed)?;
         Ok(Done { value: (), wait })
     }
 
     /// As `flush`, also where contents were only cut: whoever gives a lock up is done with them.
     pub(crate) fn store_written(&self, caller: Caller, handle: Handle) -> Step<Done<()>> {
-        let (grip, flags) = self.files().grip(handle)?;
-        let wait = if flags.write { self.store_or_leave(&grip, caller.uid)? } else { None };
+        let (_, flags) = self.files().grip(handle)?;
+        let wait = if flags.write { self.store_open(handle, caller.uid)?.1 } else { None };
         Ok(Done { value: (), wait })
+    }
+
+    /// Stores what was written of what a handle has open. It may go on with another version meanwhile, if
+    /// others have stored all of it.
+    fn store_open(&self, handle: Handle, uid: u32) -> Step<(Grip<C::Container>, Option<u64>)> {
+        loop {
+            let grip = self.files().grip(handle)?.0;
+            match self.store_or_leave(&grip, uid) {
+                Err(Stop::Error(Error::BadHandle))
+                    if !self.is_open((grip.file, grip.generation)) => {}
+                outcome => return Ok((grip, outcome?)),
+            }
+        }
     }
 
     /// Stores what was written. What that lacks and cannot be had now is waited for by upkeep.
@@ -183,9 +196,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// fsync(2): as `flush`, and safe from a power cut.
     pub fn sync(&self, caller: Caller, handle: Handle) -> Step<Done<()>> {
-        let (grip, _) = self.files().grip(handle)?;
-        self.files().is_not_plain(grip.file);
-        let wait = self.store_or_leave(&grip, caller.uid)?;
+        let file = self.files().grip(handle)?.0.file;
+        self.files().is_not_plain(file);
+        let (grip, wait) = self.store_open(handle, caller.uid)?;
         grip.container.sync().map_err(failed)?;
         // Of what was stored before it is what others get.
         let is_unseen = self.files().kernel_writes(grip.file, grip.generation);

@@ -97,6 +97,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     return Ok(Some(kept));
                 }
                 Err(Stop::Need(need)) => self.bounded(began, self.satisfy(need)).await?,
+                // Another lock has gone on with the newest, and who wrote to it, too.
+                Err(Stop::Error(Error::BadHandle)) if !self.is_open((file, generation)) => {
+                    return Ok(None);
+                }
                 Err(Stop::Error(error)) => return Err(error),
             }
         }
