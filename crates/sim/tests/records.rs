@@ -5,11 +5,13 @@
 use client::{Caller, Error, Handle, LockCall, Making, OpenFlags, Owner, WantedMode, complete};
 use model::{FileId, Kind, Lock, LockKind, Name};
 use protocol::Mode;
-use sim::machine::{ClientMachine, OriginMachine, Room, SimClient, VOLUME};
+use sim::contents::stretch;
+use sim::machine::{ClientMachine, End, OriginMachine, Room, SimClient, VOLUME};
 use sim::network::Conditions;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use store::Containers;
 use world::Clock;
 
 const CALLER: Caller = Caller { uid: 0, gid: 0 };
@@ -461,6 +463,66 @@ fn what_lies_beside_stays_what_all_of_its_programs_have_open_until_one_has_it_al
         assert_eq!(read(&adas, second, 50, 5).await, b"bob's");
         assert_eq!(read(&adas, second, 0, 4).await, [0; 4], "that lies beside, too");
         unlock(&adas, &record).await.unwrap();
+    });
+}
+
+/// What a machine has written to a file of which only a part is here is a version as any other once
+/// it has been taken: its programs go on with the next one.
+#[test]
+fn who_has_only_a_part_of_a_file_reads_what_others_have_made_of_its_records() {
+    const AT: u64 = 1 << 20;
+    play((1, 3, 0), |mut scene, file| async move {
+        let maker = open(&scene.client(0), file).await;
+        write(&scene.client(0), maker, 0, &stretch(1, 3 << 20)).await;
+        close(&scene.client(0), maker).await;
+        for machine in &mut scene.machines[1..] {
+            machine.stop(End::Killed, Duration::ZERO);
+            machine.whole_bytes_max = Some(64 << 10);
+            machine.start().await.unwrap();
+        }
+        let (adas, bobs) = (scene.client(1), scene.client(2));
+        let (hers, his) = (open(&adas, file).await, open(&bobs, file).await);
+        let her_record = alone(file, hers, 1, (AT, AT + 9));
+        let her_other = alone(file, hers, 1, (AT + 10, AT + 19));
+        let his_record = alone(file, his, 2, (AT + 10, AT + 19));
+        for round in 1..4 {
+            adas.lock(&her_record, true).await.unwrap();
+            write(&adas, hers, AT, &[round]).await;
+            unlock(&adas, &her_record).await.unwrap();
+            bobs.lock(&his_record, true).await.unwrap();
+            assert_eq!(read(&bobs, his, AT, 1).await, [round]);
+            write(&bobs, his, AT + 10, &[round]).await;
+            unlock(&bobs, &his_record).await.unwrap();
+            adas.lock(&her_other, true).await.unwrap();
+            assert_eq!(read(&adas, hers, AT + 10, 1).await, [round]);
+            unlock(&adas, &her_other).await.unwrap();
+        }
+        assert_eq!(scene.conflicts(), 0);
+    });
+}
+
+/// Of what two processes go on with that lies beside, nothing is opened when others have stored a newer
+/// version: nobody would close it.
+#[test]
+fn of_what_nobody_goes_on_with_no_container_is_left() {
+    play((1, 2, 100), |scene, file| async move {
+        let (adas, bobs) = (scene.client(0), scene.client(1));
+        let (hers, second) = (open(&adas, file).await, open(&adas, file).await);
+        let his = open(&bobs, file).await;
+        write(&bobs, his, 50, b"bob's").await;
+        write(&adas, hers, 50, b"ada's").await;
+        sync(&bobs, his).await.unwrap();
+        sync(&adas, hers).await.unwrap();
+        let (record, his_record) = (alone(file, second, 3, (0, 9)), alone(file, his, 2, (20, 29)));
+        for round in 0..20 {
+            bobs.lock(&his_record, true).await.unwrap();
+            write(&bobs, his, 20, &[round]).await;
+            unlock(&bobs, &his_record).await.unwrap();
+            adas.lock(&record, true).await.unwrap();
+            unlock(&adas, &record).await.unwrap();
+        }
+        let containers = scene.machines[0].disk.containers("files").list_of(file.0).unwrap();
+        assert!(containers.len() <= 3, "{containers:?}");
     });
 }
 

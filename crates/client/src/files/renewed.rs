@@ -42,10 +42,16 @@ pub(super) struct Renewed {
 impl<K: Container> Files<K> {
     /// Of what programs have open, and who has it open `through` this handle, what is neither this version
     /// nor written upon it, and whether it was written to since it was stored.
-    fn behind(&self, file: FileId, current: Stamp, through: Handle) -> Behind {
+    fn behind(
+        &self,
+        file: FileId,
+        (current, on_its_way): (Stamp, bool),
+        through: Handle,
+    ) -> Behind {
         let mut behind = Behind::default();
         for (&(_, generation), open) in self.open.range((file, 0)..=(file, u32::MAX)) {
             let is_older = !open.beside && open.presence.version != current;
+            let through = Some(through);
             if !is_older || open.handles == 0 || !self.have_open((file, generation), through) {
                 continue;
             }
@@ -53,7 +59,7 @@ impl<K: Container> Files<K> {
             match &open.presence.dirty {
                 Some(dirty) if dirty.expects == current => {}
                 Some(_) => behind.written.push(generation),
-                None => behind.clean = true,
+                None => behind.clean |= open.can_be_left(on_its_way),
             }
         }
         behind
@@ -61,9 +67,9 @@ impl<K: Container> Files<K> {
 
     /// Whether a program has this version open and can go on with another one: it neither is only
     /// fetched nor read by the kernel itself.
-    fn have_open(&self, of: (FileId, u32), through: Handle) -> bool {
+    fn have_open(&self, of: (FileId, u32), through: Option<Handle>) -> bool {
         let goes_on = |state: &HandleState| (state.file, state.generation) == of && state.goes_on();
-        self.handles.values().any(goes_on) && self.leaves_nobody(of, Some(through))
+        self.handles.values().any(goes_on) && self.leaves_nobody(of, through)
     }
 
     /// From what lies beside only one goes on who asks for it, and nobody else has it open: the kernel
@@ -92,26 +98,24 @@ impl<K: Container> Files<K> {
     }
 
     /// One of the versions that are open and neither this one nor written to, after another one.
-    fn older_after(&self, file: FileId, current: Stamp, after: Option<u32>) -> Option<u32> {
+    fn older_after(
+        &self,
+        file: FileId,
+        (current, on_its_way): (Stamp, bool),
+        after: Option<u32>,
+    ) -> Option<u32> {
         let from = after.map_or(Some(0), |after| after.checked_add(1))?;
         let mut versions = self.open.range((file, from)..=(file, u32::MAX));
         let is_older = |open: &OpenFile<K>| {
-            open.handles > 0 && !open.beside && open.is_clean() && open.presence.version != current
+            let can_be_left = open.can_be_left(on_its_way);
+            open.handles > 0 && !open.beside && can_be_left && open.presence.version != current
         };
         versions.find(|(_, open)| is_older(open)).map(|((_, generation), _)| *generation)
     }
 
-    /// Ties the handles of an older version to another one; of one that lies beside only this one. Says
-    /// whether there were any, and gives back the version if nobody has it open any more.
-    fn renew(
-        &mut self,
-        file: FileId,
-        (older, generation): (u32, u32),
-        through: Option<Handle>,
-    ) -> (bool, Option<Presence>) {
-        if !self.leaves_nobody((file, older), through) {
-            return (false, None);
-        }
+    /// Ties the handles of an older version, that can be left, to another one. Gives back the version if
+    /// nobody has it open any more.
+    fn renew(&mut self, file: FileId, (older, generation): (u32, u32)) -> Option<Presence> {
         let Files { open, handles, .. } = self;
         let mut moved = Vec::new();
         let mut left = None;
@@ -120,7 +124,7 @@ impl<K: Container> Files<K> {
             if (state.file, state.generation) != key || !state.goes_on() {
                 continue;
             }
-            let Some(before) = open.get_mut(&key).filter(|open| open.is_clean()) else { continue };
+            let Some(before) = open.get_mut(&key) else { continue };
             before.take_off(state);
             if before.handles == 0 {
                 left = open.remove(&key).map(|open| open.presence);
@@ -131,7 +135,17 @@ impl<K: Container> Files<K> {
         if let Some(now) = open.get_mut(&(file, generation)) {
             moved.iter().for_each(|state| now.add(state));
         }
-        (!moved.is_empty(), left)
+        left
+    }
+}
+
+impl<K> OpenFile<K> {
+    /// It is a version that was stored. What is not here of one that was written upon another is there
+    /// when it has been judged, and before that where a store that is `on_its_way` may need it.
+    fn can_be_left(&self, on_its_way: bool) -> bool {
+        let Presence { version, dirty, ground, .. } = &self.presence;
+        let rests = ground.as_ref().is_some_and(|ground| ground.version != *version);
+        dirty.is_none() && self.unlinked.is_none() && !(rests && on_its_way)
     }
 }
 
@@ -171,6 +185,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             older = Some(grip.generation);
             // Whoever writes to it is done with it, or goes on with the other one.
             let still = ranks::write(Rank::Still, &grip.still);
+            let on_its_way = self.is_on_its_way(file);
             let mut files = self.files();
             let Some(node) = self.node_here(file)?.filter(|node| node.kind == Kind::File) else {
                 return Ok(());
@@ -179,16 +194,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             if files.holds_on_to_older(file, version, through) {
                 return Err(Error::OlderLentOut.into());
             }
-            let is_older = |open: &OpenFile<_>| open.is_clean() && open.presence.version != version;
-            if !files.get(file, grip.generation).is_some_and(is_older) {
+            let is_older = |open: &OpenFile<_>| {
+                open.can_be_left(on_its_way) && open.presence.version != version
+            };
+            // Where nobody goes on, the current one is not opened: nobody would close it.
+            if !files.get(file, grip.generation).is_some_and(is_older)
+                || !files.have_open((file, grip.generation), through)
+            {
                 continue;
             }
             let generation = self.current_generation(&mut files, file, &node)?;
-            let (moved, left) = files.renew(file, (grip.generation, generation), through);
-            if moved {
-                let number = files.pages_older.get(&file).map_or(0, |before| before.number + 1);
-                files.pages_older.insert(file, Renewed { version, generation, number });
-            }
+            let left = files.renew(file, (grip.generation, generation));
+            let number = files.pages_older.get(&file).map_or(0, |before| before.number + 1);
+            files.pages_older.insert(file, Renewed { version, generation, number });
             self.let_go(files);
             drop(still);
             if let Some(presence) = left {
@@ -245,7 +263,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Err(Stop::Error(error)) => return Err(error),
         };
         let Some(node) = node else { return Ok(Behind::default()) };
-        let mut behind = files.behind(file, node.contents_stamp, through);
+        let on_its_way = core.log.pending_store(file).is_some();
+        let mut behind = files.behind(file, (node.contents_stamp, on_its_way), through);
         behind.pages = files.pages_older.contains_key(&file);
         let stores = core.log.of_file(file).filter(|(_, what)| *what == What::Stores);
         if let Some((first, _)) = stores.last() {
@@ -260,8 +279,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// A version that is open, clean, and older than what is known here, after another one.
     fn older_than_known(&self, file: FileId, after: Option<u32>) -> Step<Option<u32>> {
+        let on_its_way = self.is_on_its_way(file);
         let files = self.files();
         let node = self.node_here(file)?.filter(|node| node.kind == Kind::File);
-        Ok(node.and_then(|node| files.older_after(file, node.contents_stamp, after)))
+        let current = node.map(|node| (node.contents_stamp, on_its_way));
+        Ok(current.and_then(|current| files.older_after(file, current, after)))
+    }
+
+    fn is_on_its_way(&self, file: FileId) -> bool {
+        self.core().log.pending_store(file).is_some()
     }
 }
