@@ -545,3 +545,47 @@ fn of_what_is_fetched_whole_to_be_written_to_what_was_here_is_mended() {
         scene.origin.stop(End::Killed, Duration::ZERO);
     });
 }
+
+/// Who writes to a file and syncs it again and again does not have all of it read each time: what he does
+/// not write to is in the next version by name, whatever the disk here has lost of it meanwhile.
+#[test]
+fn what_is_synced_and_written_again_is_taken_over_by_name() {
+    simulated(async |room| {
+        let mut scene = Scene::set(room).await;
+        scene.machines[1].stop(End::Killed, Duration::ZERO);
+        scene.machines[1].again_bytes_min = 1 << 24;
+        let client = scene.machines[1].start().await.unwrap();
+        assert!(matches!(read(&client, "large").await, Outcome::Bytes(_)));
+        let file = file_of(&client, "large").await;
+        let mut programs = Programs::default();
+        let write = |offset| Operation::Write { slot: 0, offset, length: 90, version: 8 };
+        let first = [
+            Operation::Open { path: Path::new("large"), slot: 0, flags: WRITE },
+            write(300),
+            Operation::Sync { slot: 0 },
+        ];
+        for operation in first {
+            let outcome = programs.perform(&client, &operation).await;
+            assert!(!matches!(outcome, Outcome::Failed(_)), "{outcome}");
+        }
+        check::settled(room, &scene.machines, true).await.unwrap();
+        // Nobody could mend it.
+        client.set_mode(WantedMode::Fixed(Mode::Disconnected));
+        room.clock.sleep(CHECKPOINTED).await;
+        assert!(flip(&scene.machines[1], file, 1_500_000) > 0);
+        for operation in [write(2_500_000), Operation::Close { slot: 0 }] {
+            let outcome = programs.perform(&client, &operation).await;
+            assert!(!matches!(outcome, Outcome::Failed(_)), "{outcome}");
+        }
+        client.set_mode(PARTIAL);
+        room.clock.sleep(CHECKPOINTED).await;
+        check::settled(room, &scene.machines, true).await.unwrap();
+        let now = changed(1, LARGE, |bytes| {
+            for at in [300, 2_500_000] {
+                bytes[at..at + 90].copy_from_slice(&stretch(8, 90));
+            }
+        });
+        assert!(read(&scene.clients[0], "large").await == now);
+        scene.origin.stop(End::Killed, Duration::ZERO);
+    });
+}

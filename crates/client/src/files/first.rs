@@ -69,7 +69,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 self.want_whole(grip)?;
             }
             if extent.leaves_some_of(size) {
-                self.want_sound(grip)?;
+                self.want_sound(grip, matches!(extent, Extent::Stretch(..) | Extent::Grows))?;
             }
             // A crash may leave the new bytes half written, but not take the old ones.
             self.sync_before_change(grip.key(), &grip.container).map_err(failed)?;

@@ -1,6 +1,8 @@
 //! What was written to an open file since it was last stored, so that storing it again takes as
 //! long as that and not as long as the file.
 
+use super::OpenFile;
+use crate::recipes;
 use chunks::{Described, Placed};
 use model::Contents;
 use std::ops::Range;
@@ -68,6 +70,15 @@ impl Since {
             None => self.changed.push(range),
         }
         self.changed.len() <= STRETCHES_MAX
+    }
+}
+
+impl<K> OpenFile<K> {
+    /// It is as it was stored since it was opened, and of what is not written to it is known how it was cut:
+    /// unless it is small, that is not read when it is stored again.
+    pub fn is_cut_in_parts(&self) -> bool {
+        let known = matches!(&self.since, Some(Since { before: Before::Pieces(_), .. }));
+        known && self.presence.contents.size > recipes::FILE_BYTES_MIN
     }
 }
 

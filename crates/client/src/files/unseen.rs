@@ -289,7 +289,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let all = Extent::Stretch(0, grip.container.length().map_err(failed)?);
         if is_clean {
             // It may be anywhere, and little.
-            self.want_sound(&grip)?;
+            self.want_sound(&grip, false)?;
             self.begin_first_change(&grip, uid, all)?;
         } else {
             self.begin_to_write_over(&grip, all)?;

@@ -2,7 +2,8 @@
 //! become part of the next version, and everybody's.
 //! Holds: a container that is cut whole when it is stored was compared with the root of the version
 //! that it was before its first change, unless nothing of that remains; what differed has been written
-//! anew, or nobody writes to it.
+//! anew, or nobody writes to it. Who writes and syncs again and again has what was not written taken over
+//! by name, but for what is small.
 
 use super::ReadThrough;
 use crate::client::{Client, error_of};
@@ -14,14 +15,15 @@ use protocol::{Class, Upstream};
 use store::Containers;
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    /// Before the first change of a container that is a stored version. The caller sees to it that
-    /// nobody else begins to.
-    pub(crate) fn want_sound(&self, grip: &Grip<C::Container>) -> Step<()> {
+    /// Before the first change of a container that is a stored version, which may leave most of it where it
+    /// is: `in_place`. The caller sees to it that nobody else begins to.
+    pub(crate) fn want_sound(&self, grip: &Grip<C::Container>, in_place: bool) -> Step<()> {
         let (presence, is_mended) = {
             let mut files = self.files();
             let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
             let is_mended = open.mended_as.take() == Some(open.presence.version);
-            if !open.is_clean() || !open.presence.is_whole() {
+            let by_name = in_place && open.is_cut_in_parts();
+            if !open.is_clean() || !open.presence.is_whole() || by_name {
                 return Ok(());
             }
             (open.presence.clone(), is_mended)
