@@ -8,9 +8,10 @@ use crate::cut::CHUNK_BYTES_MAX;
 use crate::describe::{Described, Found, PartOf, Short, describe_part};
 use crate::error::{ChunksError, Result};
 use crate::fingerprint::Secret;
-use crate::recipe::{FILE_BYTES_MAX, differing};
+use crate::recipe::{FILE_BYTES_MAX, cover, differing};
 use model::{ChunkName, Contents, Piece};
 use protocol::Cutter;
+use std::cell::Cell;
 use std::ops::Range;
 use store::StoreError;
 
@@ -18,8 +19,12 @@ use store::StoreError;
 const READ_BYTES: u64 = CHUNK_BYTES_MAX as u64;
 /// Recipe chunks that may be looked at for it.
 const RECIPES_MAX: usize = 4096;
-/// What was changed counts as one change, if no more lies between.
-const GAP: u64 = 64;
+/// What was changed within one stretch counts as one change, if no more lies between: where to cut is
+/// looked for at each by itself.
+const GAP: u64 = 16 << 10;
+/// Whatever is read counts as so much at least, and a recipe chunk as this: each has to be fetched.
+const READ_COST: u64 = 2 << 10;
+const RECIPE_COST: u64 = 256;
 
 /// Contents that are at hand.
 pub trait Source {
@@ -51,22 +56,35 @@ pub struct Merged {
 /// What is theirs with all that is mine within these stretches, which are in order and do not touch;
 /// one that reaches to the greatest offset has no end. None: mine differs from the base outside of
 /// them, or theirs does within; or there is more to compare than is compared, or not all is at hand.
-/// `room`: bytes that may be compared and cut anew; what was is taken off.
+/// `room`: bytes that may be compared and cut anew; what was is taken off. Zeros that no chunk stands
+/// for need none.
 /// Errors: `BadRecipe`, `WrongBytes`, and what `source` gives.
 pub fn merge(
-    (secret, cutter): (&Secret, Cutter),
+    named: (&Secret, Cutter),
     sides: &Sides,
     within: &[Range<u64>],
     (source, room): (&impl Source, &mut u64),
 ) -> Result<Option<Merged>> {
+    let hand = Hand { secret: named.0, source, room: Cell::new(*room) };
+    let merged = merge_at(&hand, named, sides, within);
+    *room = hand.room.get();
+    merged
+}
+
+fn merge_at(
+    hand: &Hand<'_, impl Source>,
+    (secret, cutter): (&Secret, Cutter),
+    sides: &Sides,
+    within: &[Range<u64>],
+) -> Result<Option<Merged>> {
     let Sides { base, mine, theirs } = sides;
     let Some(size) = size_of(sides, within) else { return Ok(None) };
-    let mut work = Work { secret, within, source, room };
+    let work = Work { hand, within };
     let Some(changed) = work.changed(base, mine)? else { return Ok(None) };
     if !work.are_same_within(base, theirs)? || changed.iter().any(|run| run.end > size) {
         return Ok(None);
     }
-    let mut laid = Laid { sides, changed: &changed, source, room, lost: false };
+    let mut laid = Laid { sides, changed: &changed, hand, lost: false };
     let described = match describe_part(secret, cutter, size, theirs, &changed, &mut laid) {
         Ok(described) => described,
         Err(Short::Lacks(_)) => return Ok(None),
@@ -100,22 +118,73 @@ fn size_of(Sides { base, mine, theirs }: &Sides, within: &[Range<u64>]) -> Optio
     }
 }
 
-struct Work<'a, S> {
+/// What is at hand, and how much of it may still be looked at.
+struct Hand<'a, S> {
     secret: &'a Secret,
-    within: &'a [Range<u64>],
     source: &'a S,
-    /// Bytes that may still be compared.
-    room: &'a mut u64,
+    /// Bytes that may still be compared or cut anew.
+    room: Cell<u64>,
+}
+
+impl<S: Source> Hand<'_, S> {
+    /// False: there is too much.
+    fn takes(&self, cost: u64) -> bool {
+        let left = self.room.get().checked_sub(cost);
+        self.room.set(left.unwrap_or(0));
+        left.is_some()
+    }
+
+    /// A recipe chunk; none if it is not at hand, or there is too much.
+    fn recipe(&self, name: &ChunkName) -> Result<Option<Vec<u8>>, StoreError> {
+        match self.takes(RECIPE_COST) {
+            true => self.source.recipe(name),
+            false => Ok(None),
+        }
+    }
+
+    /// Where zeros that no chunk stands for end, or the offset if there are none. Beyond the end of
+    /// the contents they have no end.
+    fn zeros_until(&self, contents: &Contents, offset: u64) -> Result<u64> {
+        if offset >= contents.size {
+            return Ok(u64::MAX);
+        }
+        let byte = protocol::Range { offset, length: 1 };
+        let found = cover(self.secret, contents, byte, 1, |name| self.recipe(name))?;
+        Ok(match found.pieces.first() {
+            Some(placed) if matches!(placed.piece, Piece::Zeros { .. }) => placed.end(),
+            _ => offset,
+        })
+    }
+
+    /// The bytes of a stretch, with zeros beyond the end.
+    fn padded(&self, contents: &Contents, stretch: Range<u64>) -> Result<Option<Vec<u8>>> {
+        let length = (stretch.end - stretch.start) as usize;
+        let inside = stretch.start..stretch.end.min(contents.size);
+        let mut bytes = match inside.is_empty() {
+            true => Vec::with_capacity(length),
+            false => match self.source.bytes(contents, inside)? {
+                Some(bytes) => bytes,
+                None => return Ok(None),
+            },
+        };
+        bytes.resize(length, 0);
+        Ok(Some(bytes))
+    }
+}
+
+struct Work<'a, S> {
+    hand: &'a Hand<'a, S>,
+    within: &'a [Range<u64>],
 }
 
 impl<S: Source> Work<'_, S> {
     fn differing(&self, one: &Contents, other: &Contents) -> Result<Option<Vec<Range<u64>>>> {
-        differing(self.secret, (one, other), RECIPES_MAX, |name| self.source.recipe(name))
+        differing(self.hand.secret, (one, other), RECIPES_MAX, |name| self.hand.recipe(name))
     }
 
     /// Where mine is not what the base is, roughly: within the stretches all the rest is the same in
     /// theirs. None: also outside of them.
-    fn changed(&mut self, base: &Contents, mine: &Contents) -> Result<Option<Vec<Range<u64>>>> {
+    fn changed(&self, base: &Contents, mine: &Contents) -> Result<Option<Vec<Range<u64>>>> {
         let Some(differing) = self.differing(base, mine)? else { return Ok(None) };
         let mut changed = Changed { within: self.within, runs: Vec::new(), last: 0 };
         // Of what was cut off nothing is laid over.
@@ -133,7 +202,7 @@ impl<S: Source> Work<'_, S> {
     }
 
     /// Whether others have changed nothing within the stretches.
-    fn are_same_within(&mut self, base: &Contents, theirs: &Contents) -> Result<bool> {
+    fn are_same_within(&self, base: &Contents, theirs: &Contents) -> Result<bool> {
         let Some(differing) = self.differing(base, theirs)? else { return Ok(false) };
         for stretch in differing {
             let first = self.within.partition_point(|own| own.end <= stretch.start);
@@ -150,7 +219,7 @@ impl<S: Source> Work<'_, S> {
     /// Tells of every byte of a stretch that differs; beyond its end each is zeros. False: it was told
     /// to end, or there is too much, or it is not at hand.
     fn compare(
-        &mut self,
+        &self,
         one: &Contents,
         other: &Contents,
         stretch: Range<u64>,
@@ -158,11 +227,17 @@ impl<S: Source> Work<'_, S> {
     ) -> Result<bool> {
         let mut from = stretch.start;
         while from < stretch.end {
+            let zeros = self.zeros_of_both(one, other, from)?;
+            if zeros > from {
+                from = zeros;
+                continue;
+            }
             let to = stretch.end.min(from + READ_BYTES);
-            let Some(room) = self.room.checked_sub(to - from) else { return Ok(false) };
-            *self.room = room;
+            if !self.hand.takes((to - from).max(READ_COST)) {
+                return Ok(false);
+            }
             let (Some(left), Some(right)) =
-                (padded(self.source, one, from..to)?, padded(self.source, other, from..to)?)
+                (self.hand.padded(one, from..to)?, self.hand.padded(other, from..to)?)
             else {
                 return Ok(false);
             };
@@ -175,6 +250,14 @@ impl<S: Source> Work<'_, S> {
             from = to;
         }
         Ok(true)
+    }
+
+    /// Where zeros end that both have, and that need not be read.
+    fn zeros_of_both(&self, one: &Contents, other: &Contents, from: u64) -> Result<u64> {
+        match self.hand.zeros_until(one, from)? {
+            upto if upto > from => Ok(upto.min(self.hand.zeros_until(other, from)?)),
+            _ => Ok(from),
+        }
     }
 }
 
@@ -202,49 +285,44 @@ impl Changed<'_> {
     }
 }
 
-/// The bytes of a stretch, with zeros beyond the end.
-fn padded(
-    source: &impl Source,
-    contents: &Contents,
-    stretch: Range<u64>,
-) -> Result<Option<Vec<u8>>> {
-    let length = (stretch.end - stretch.start) as usize;
-    let inside = stretch.start..stretch.end.min(contents.size);
-    let mut bytes = match inside.is_empty() {
-        true => Vec::with_capacity(length),
-        false => match source.bytes(contents, inside)? {
-            Some(bytes) => bytes,
-            None => return Ok(None),
-        },
-    };
-    bytes.resize(length, 0);
-    Ok(Some(bytes))
-}
-
 /// What is theirs with what was changed laid over it.
 struct Laid<'a, S> {
     sides: &'a Sides,
     changed: &'a [Range<u64>],
-    source: &'a S,
-    /// Bytes that may still be cut anew.
-    room: &'a mut u64,
+    hand: &'a Hand<'a, S>,
     /// Something was not at hand, or there is too much.
     lost: bool,
 }
 
 impl<S: Source> Laid<'_, S> {
     fn bytes(&self, stretch: Range<u64>) -> Result<Option<Vec<u8>>> {
-        let Some(mut bytes) = padded(self.source, &self.sides.theirs, stretch.clone())? else {
+        let Some(mut bytes) = self.hand.padded(&self.sides.theirs, stretch.clone())? else {
             return Ok(None);
         };
         let first = self.changed.partition_point(|run| run.end <= stretch.start);
-        for run in self.changed[first..].iter().take_while(|run| run.start < stretch.end) {
-            let both = run.start.max(stretch.start)..run.end.min(stretch.end);
-            let place = (both.start - stretch.start) as usize..(both.end - stretch.start) as usize;
-            let Some(mine) = padded(self.source, &self.sides.mine, both)? else { return Ok(None) };
-            bytes[place].copy_from_slice(&mine);
+        let behind = self.changed.partition_point(|run| run.start < stretch.end);
+        let runs = self.changed.get(first..behind).unwrap_or_default();
+        let (Some(first), Some(last)) = (runs.first(), runs.last()) else { return Ok(Some(bytes)) };
+        // All at once: there may be many.
+        let from = first.start.max(stretch.start);
+        let to = last.end.min(stretch.end);
+        let Some(mine) = self.hand.padded(&self.sides.mine, from..to)? else { return Ok(None) };
+        for run in runs {
+            let (start, end) = (run.start.max(stretch.start), run.end.min(stretch.end));
+            let place = (start - stretch.start) as usize..(end - stretch.start) as usize;
+            bytes[place].copy_from_slice(&mine[(start - from) as usize..(end - from) as usize]);
         }
         Ok(Some(bytes))
+    }
+
+    /// Where zeros of theirs end over which nothing is laid, or the offset if there are none.
+    fn zeros_until(&self, offset: u64) -> Result<u64> {
+        let first = self.changed.partition_point(|run| run.end <= offset);
+        let upto = self.changed.get(first).map_or(u64::MAX, |run| run.start.max(offset));
+        match upto > offset {
+            true => Ok(upto.min(self.hand.zeros_until(&self.sides.theirs, offset)?)),
+            false => Ok(offset),
+        }
     }
 
     fn chunks_of(&self, described: &Described) -> Result<Option<Vec<Vec<u8>>>> {
@@ -262,7 +340,7 @@ impl<S: Source> Laid<'_, S> {
 
 impl<S: Source> PartOf<ChunksError> for Laid<'_, S> {
     fn recipe(&self, name: &ChunkName) -> Option<Vec<u8>> {
-        self.source.recipe(name).ok().flatten()
+        self.hand.recipe(name).ok().flatten()
     }
 
     fn here_until(&self, _offset: u64) -> u64 {
@@ -270,13 +348,16 @@ impl<S: Source> PartOf<ChunksError> for Laid<'_, S> {
     }
 
     fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<Found> {
-        let to = offset.saturating_add(buffer.len() as u64);
-        let Some(room) = self.room.checked_sub(buffer.len() as u64) else {
+        let zeros = self.zeros_until(offset)?;
+        let length = if zeros > offset { 0 } else { buffer.len() as u64 };
+        if !self.hand.takes(length.max(READ_COST)) {
             self.lost = true;
             return Ok(Found::Bytes(0));
-        };
-        *self.room = room;
-        match self.bytes(offset..to)? {
+        }
+        if zeros > offset {
+            return Ok(Found::Hole(zeros - offset));
+        }
+        match self.bytes(offset..offset.saturating_add(length))? {
             Some(bytes) => {
                 buffer[..bytes.len()].copy_from_slice(&bytes);
                 Ok(Found::Bytes(bytes.len()))

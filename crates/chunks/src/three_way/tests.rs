@@ -1,8 +1,8 @@
 #![allow(clippy::single_range_in_vec_init, reason = "a stretch alone is meant")]
 
 use super::*;
-use crate::recipe::Tree;
-use crate::{cover, describe_bytes};
+use crate::recipe::{Placed, Tree};
+use crate::{Growing, cover, describe_bytes};
 use proptest::prelude::*;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 struct AtHand {
     chunks: RefCell<BTreeMap<ChunkName, Vec<u8>>>,
     read: RefCell<u64>,
+    /// How often something was asked for.
+    asked: RefCell<u64>,
 }
 
 fn secret() -> Secret {
@@ -46,7 +48,7 @@ impl AtHand {
 
     fn merge(&self, [base, mine, theirs]: [&[u8]; 3], within: &[Range<u64>]) -> Option<Vec<u8>> {
         let sides = Sides { base: self.put(base), mine: self.put(mine), theirs: self.put(theirs) };
-        *self.read.borrow_mut() = 0;
+        (*self.read.borrow_mut(), *self.asked.borrow_mut()) = (0, 0);
         let room = &mut (64 << 20);
         let merged = merge((&secret(), Cutter::Gear), &sides, within, (self, room)).unwrap()?;
         let named = merged.chunks.into_iter().map(|chunk| (secret().name(&chunk), chunk));
@@ -61,12 +63,14 @@ impl AtHand {
 
 impl Source for AtHand {
     fn recipe(&self, name: &ChunkName) -> Result<Option<Vec<u8>>, StoreError> {
+        *self.asked.borrow_mut() += 1;
         Ok(self.chunks.borrow().get(name).cloned())
     }
 
     fn bytes(&self, contents: &Contents, stretch: Range<u64>) -> Result<Option<Vec<u8>>> {
         let length = stretch.end - stretch.start;
         *self.read.borrow_mut() += length;
+        *self.asked.borrow_mut() += 1;
         let range = protocol::Range { offset: stretch.start, length };
         let cover = cover(&secret(), contents, range, 1 << 20, |name| self.recipe(name))?;
         let mut bytes = Vec::new();
@@ -176,6 +180,70 @@ fn of_a_large_file_little_is_read() {
     let named = (&secret(), Cutter::Gear);
     let nothing = merge(named, &sides, &[0..END], (&hand, &mut (64 << 20))).unwrap();
     assert_eq!(nothing, None, "nothing is at hand");
+}
+
+/// A file that was made as long as it is to become, with little in it, as disk images and some
+/// databases are.
+#[test]
+fn what_is_far_apart_in_zeros_is_merged() {
+    const SIZE: u64 = 160 << 20;
+    let hand = AtHand::default();
+    let sparse = |size: u64, at: Option<u64>| {
+        let mut growing = Growing::new(&secret(), Cutter::Gear);
+        if let Some(at) = at {
+            growing.push_zeros(at);
+            growing.push(b"x", |_, _| ());
+        }
+        growing.push_zeros(size - growing.pushed());
+        let Described { tree, pieces, .. } = growing.finish();
+        for Placed { offset, piece } in pieces {
+            if let Piece::Chunk { name, length } = piece {
+                let x = |place| Some(offset + place) == at;
+                let bytes = (0..length).map(|place| if x(place) { b'x' } else { 0 }).collect();
+                hand.chunks.borrow_mut().insert(name, bytes);
+            }
+        }
+        hand.chunks.borrow_mut().extend(tree.chunks);
+        tree.contents
+    };
+    let (near, far) = (1 << 20, 150 << 20);
+    for (base, mine, theirs) in [(SIZE, SIZE, SIZE), (0, SIZE, SIZE), (0, SIZE, near + 1)] {
+        let sides = Sides {
+            base: sparse(base, None),
+            mine: sparse(mine, Some(far)),
+            theirs: sparse(theirs, Some(near)),
+        };
+        *hand.read.borrow_mut() = 0;
+        let within = [far..far + 1];
+        let room = &mut (4 << 20);
+        let merged = merge((&secret(), Cutter::Gear), &sides, &within, (&hand, room)).unwrap();
+        let merged = merged.unwrap_or_else(|| panic!("of {base} bytes: they do not meet"));
+        let named = merged.chunks.into_iter().map(|chunk| (secret().name(&chunk), chunk));
+        hand.chunks.borrow_mut().extend(named);
+        assert!(*hand.read.borrow() < 4 << 20, "{} bytes", hand.read.borrow());
+        assert_eq!(merged.contents.size, SIZE);
+        for (from, x) in [(near, near), (far, far)] {
+            let around = hand.bytes(&merged.contents, from - 9000..from + 9000).unwrap().unwrap();
+            let found = around.iter().position(|byte| *byte == b'x').unwrap() as u64;
+            assert_eq!(from - 9000 + found, x);
+            assert_eq!(around.iter().filter(|byte| **byte == 0).count(), 17_999);
+        }
+    }
+}
+
+#[test]
+fn of_many_small_changes_not_each_is_looked_for_by_itself() {
+    let hand = AtHand::default();
+    let base = noise(1, 3 << 20);
+    let theirs = with(&base, 0, b"theirs");
+    let mut mine = base.clone();
+    for at in (1 << 20..2 << 20).step_by(70) {
+        mine[at] ^= 1;
+    }
+    let merged = hand.merge([&base, &mine, &theirs], &[1 << 20..2 << 20]).expect("it is all mine");
+    assert!(merged == with(&mine, 0, b"theirs"));
+    let asked = *hand.asked.borrow();
+    assert!(asked < 2000, "{asked} times for {} changes", (1 << 20) / 70);
 }
 
 proptest! {
