@@ -48,7 +48,8 @@ impl ReplicaError {
     pub fn is_full(&self) -> bool {
         matches!(
             self,
-            ReplicaError::Store(StoreError::Full(_))
+            ReplicaError::Refused(Refusal::NoSpace)
+                | ReplicaError::Store(StoreError::Full(_))
                 | ReplicaError::Tree(whole::Error::Store(StoreError::Full(_)))
                 | ReplicaError::Chunks(chunks::ChunksError::Store(StoreError::Full(_)))
         )

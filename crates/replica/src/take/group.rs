@@ -171,7 +171,7 @@ fn commit(inner: &Inner, volume: &Volume, batches: &[Batch]) -> Result<Committed
 
 fn commit_now(inner: &Inner, volume: &Volume, batches: &[Batch]) -> Result<Committed> {
     let updates = || batches.iter().flat_map(|batch| &batch.updates);
-    let prepared = records::prepare(inner, volume, batches);
+    let prepared = records::prepare(inner, volume, batches)?;
     if updates().any(|update| matches!(update.change, Change::Store { .. })) {
         inner.blobs.sync()?;
     }

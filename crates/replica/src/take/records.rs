@@ -156,17 +156,19 @@ pub(super) fn merges(
     let mut merges = Merges::new();
     let mut room = COMPARED_BYTES_MAX;
     for (update, locks) in stores_under(updates, under) {
-        merges.extend(merge_of(inner, volume, (update, locks), None, &mut room));
+        // What there is no room for is tried again when it has its turn.
+        let merge = merge_of(inner, volume, (update, locks), None, &mut room);
+        merges.extend(merge.ok().flatten());
     }
     merges
 }
 
 /// Merges what these batches store with what is there before them, as far as others have stored since
-/// that was done. Within the turn, and before their transaction.
-pub(super) fn prepare(inner: &Inner, volume: &Volume, batches: &[Batch]) -> Prepared {
+/// that was done. Within the turn, and before their transaction. Errors: there is no room for it.
+pub(super) fn prepare(inner: &Inner, volume: &Volume, batches: &[Batch]) -> Result<Prepared> {
     let is_all_there_is = batches.len() == 1;
     if batches.iter().all(|batch| batch.under.is_empty()) {
-        return Prepared { is_all_there_is, ..Prepared::default() };
+        return Ok(Prepared { is_all_there_is, ..Prepared::default() });
     }
     let promise = Some(inner.upkeep.promises.current());
     let mut prepared = Prepared { is_all_there_is, _promise: promise, of: Merges::new() };
@@ -174,10 +176,10 @@ pub(super) fn prepare(inner: &Inner, volume: &Volume, batches: &[Batch]) -> Prep
     for batch in batches {
         for (update, locks) in stores_under(&batch.updates, &batch.under) {
             let before = batch.merges.get(&update.stamp);
-            prepared.of.extend(merge_of(inner, volume, (update, locks), before, &mut room));
+            prepared.of.extend(merge_of(inner, volume, (update, locks), before, &mut room)?);
         }
     }
-    prepared
+    Ok(prepared)
 }
 
 /// The first store of each file of which the writer holds records: what comes after it in the same
@@ -195,19 +197,22 @@ fn stores_under<'a>(
 }
 
 /// What comes of a store, by its stamp; none, if it meets what it expects, or no file. `before`: what
-/// came of it when it was looked at before.
+/// came of it when it was looked at before. Errors: there is no room for it, so that its writer keeps it.
 fn merge_of(
     inner: &Inner,
     volume: &Volume,
     (update, locks): (&Update, &Locks),
     before: Option<&Outcome>,
     room: &mut u64,
-) -> Option<(Stamp, Outcome)> {
-    let outcome = outcome(inner, volume, (update, locks), before, room).unwrap_or_else(|error| {
-        tracing::warn!(volume = volume.name, %error, "what a store meets cannot be read");
-        None
-    });
-    outcome.map(|outcome| (update.stamp, outcome))
+) -> Result<Option<(Stamp, Outcome)>> {
+    let outcome = match outcome(inner, volume, (update, locks), before, room) {
+        Err(error) if !error.is_full() => {
+            tracing::warn!(volume = volume.name, %error, "what a store meets cannot be read");
+            None
+        }
+        outcome => outcome?,
+    };
+    Ok(outcome.map(|outcome| (update.stamp, outcome)))
 }
 
 fn outcome(
@@ -241,10 +246,13 @@ fn outcome(
     let merged = match (base, theirs) {
         (Some(base), Some(theirs)) => {
             let sides = Sides { base, mine, theirs };
-            merged_contents(inner, volume, (&sides, locks), room).unwrap_or_else(|error| {
-                tracing::warn!(volume = volume.name, %file, %error, "records are not merged");
-                None
-            })
+            match merged_contents(inner, volume, (&sides, locks), room) {
+                Err(error) if !error.is_full() => {
+                    tracing::warn!(volume = volume.name, %file, %error, "records are not merged");
+                    None
+                }
+                merged => merged?,
+            }
         }
         _ => None,
     };
@@ -291,7 +299,9 @@ fn merged_contents(
         return Ok(None);
     };
     let chunks: Vec<&[u8]> = merged.chunks.iter().map(Vec::as_slice).collect();
-    put_chunks(inner, volume, &chunks).map_err(ReplicaError::Refused)?;
+    if !chunks.is_empty() {
+        put_chunks(inner, volume, &chunks).map_err(ReplicaError::Refused)?;
+    }
     Ok(Some(merged.contents))
 }
 

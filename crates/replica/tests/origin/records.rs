@@ -1,11 +1,12 @@
 //! Stores under records that their client holds: what is merged, what is not, and that both sides of a
 //! conflict are kept.
 
-use crate::party::{Device, Party};
+use crate::party::{Device, LEASE, Party};
 use model::{FileId, Lock, LockKind, Stamp, Update};
 use protocol::{
-    Held, LockAim, LockOutcome, Locking, Request, Response, Submit, Submitted, Verdict,
+    Held, LockAim, LockOutcome, Locking, Refusal, Request, Response, Submit, Submitted, Verdict,
 };
+use replica::Limits;
 
 const ROOT: FileId = FileId::ROOT;
 
@@ -40,6 +41,13 @@ async fn tell(device: &Device, file: FileId, locks: Vec<Lock>, wished: Vec<Lock>
 }
 
 async fn submit(device: &Device, updates: Vec<Update>, held: Vec<Held>) -> Submitted {
+    match answer(device, updates, held).await {
+        Response::Submitted(submitted) => submitted,
+        response => panic!("{response:?}"),
+    }
+}
+
+async fn answer(device: &Device, updates: Vec<Update>, held: Vec<Held>) -> Response {
     let submit = Submit {
         settled: 0,
         strict: true,
@@ -50,10 +58,7 @@ async fn submit(device: &Device, updates: Vec<Update>, held: Vec<Held>) -> Submi
         ahead: None,
         under: Some(held),
     };
-    match device.ask(Request::Submit(submit)).await {
-        Response::Submitted(submitted) => submitted,
-        response => panic!("{response:?}"),
-    }
+    device.ask(Request::Submit(submit)).await
 }
 
 async fn storing(device: &mut Device, file: FileId, expects: Stamp, says: &str) -> Update {
@@ -196,5 +201,28 @@ async fn what_follows_a_merged_store_that_was_taken_back_is_no_conflict() {
         assert!(matches!(taken.verdicts[..], [Verdict::Taken(_)]), "merged: {merged}: {taken:?}");
         let tree = party.tree();
         assert_eq!(tree, if merged { "a: aa2345678b" } else { "a: aa23456789" });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_there_is_no_room_to_merge_is_kept_by_its_writer_and_merged_when_there_is_some() {
+    let mut room = u64::MAX;
+    for is_full in [false, true] {
+        let limits = Limits { lease: LEASE, bytes_max: room, ..Limits::simulated() };
+        let party = Party::with(limits);
+        party.blobs.put_all(&[(b"in the way", &[7; 4096])]).unwrap();
+        let (mut ada, mut bob, file, base) = two(&party).await;
+        let store = storing(&mut ada, file, base, "ONE two six").await;
+        submit(&ada, vec![store], held(file, 0, 2)).await;
+        let store = storing(&mut bob, file, base, "one TWO six").await;
+        room = party.blobs.bytes();
+        let answered = answer(&bob, vec![store.clone()], held(file, 4, 6)).await;
+        if is_full {
+            assert!(matches!(answered, Response::Refused(Refusal::NoSpace)), "{answered:?}");
+            assert_eq!((party.tree(), party.conflicts().len()), ("words: ONE two six".into(), 0));
+            party.blobs.delete(b"in the way").unwrap();
+            submit(&bob, vec![store], held(file, 4, 6)).await;
+        }
+        assert_eq!((party.tree(), party.conflicts().len()), ("words: ONE TWO six".into(), 0));
     }
 }
