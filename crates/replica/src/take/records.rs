@@ -29,6 +29,8 @@ use volume::whole::{Committer, Whole};
 /// others of the volume waiting.
 const COMPARED_BYTES_MAX: u64 = 64 << 20;
 const COMPARED_IN_TURN: u64 = 16 << 20;
+/// So many versions before the one that is found are looked at.
+const VERSIONS_BACK_MAX: usize = 64;
 /// Bytes that are read at once for a merge.
 const READ_BYTES_MAX: u64 = chunks::CHUNK_BYTES_MAX as u64;
 
@@ -259,21 +261,28 @@ fn outcome(
     Ok(Some(Outcome { found, merged }))
 }
 
-/// What a store was written upon. What is found may be the merge of one that its writer took back without
-/// knowing that it had arrived, and this comes instead of it.
+/// What a store was written upon. Before what is found there may be one that its writer took back
+/// without knowing that it had arrived, and that others have gone on from; this comes instead of it.
 fn began_from(
     view: &Whole<'_>,
     file: FileId,
     store: Stamp,
     (expects, found): (Stamp, Stamp),
 ) -> Result<Stamp> {
-    if found.replica != ReplicaId::ORIGIN {
-        return Ok(expects);
+    let mut version = found;
+    for _ in 0..VERSIONS_BACK_MAX {
+        if version == expects {
+            break;
+        }
+        let is_own = version.replica == store.replica && version.number < store.number;
+        if is_own && expected_by(view, file, version)? == Some(expects) {
+            return Ok(version);
+        }
+        let Some((_, since)) = view.contents(file, version)? else { break };
+        let Some(before) = view.node_before(file, since)? else { break };
+        version = before.contents_stamp;
     }
-    let Some(before) = expected_by(view, file, found)? else { return Ok(expects) };
-    let is_own = before.replica == store.replica && before.number < store.number;
-    let is_instead = is_own && expected_by(view, file, before)? == Some(expects);
-    Ok(if is_instead { before } else { expects })
+    Ok(expects)
 }
 
 /// What a version that was stored had been expected to meet.

@@ -226,3 +226,41 @@ async fn what_there_is_no_room_to_merge_is_kept_by_its_writer_and_merged_when_th
         assert_eq!((party.tree(), party.conflicts().len()), ("words: ONE TWO six".into(), 0));
     }
 }
+
+/// The same where others have gone on from it before the writer comes again.
+#[tokio::test(start_paused = true)]
+async fn what_others_have_stored_upon_a_store_that_was_taken_back_is_merged_with_what_follows_it() {
+    for (merged, knows) in [(false, true), (true, true), (false, false), (true, false)] {
+        let party = Party::new();
+        let (mut ada, mut bob) = (party.join("ada").await, party.join("bob").await);
+        let (file, base) = ada.write_new(ROOT, "a", "0123456789").await;
+        lock(&ada, file, vec![alone(0, 1)]).await;
+        lock(&bob, file, vec![alone(8, 9)]).await;
+        tell(&ada, file, vec![alone(0, 1)], vec![]).await;
+        lock(&bob, file, vec![alone(8, 9)]).await;
+        let (mut says, mut upon) = ("0123456789", base);
+        if merged {
+            let store = storing(&mut bob, file, base, "012345678b").await;
+            upon = store.stamp;
+            says = "012345678b";
+            submit(&bob, vec![store], held(file, 8, 9)).await;
+        }
+        let first = storing(&mut ada, file, base, "a123456789").await;
+        let taken = submit(&ada, vec![first], held(file, 0, 1)).await;
+        assert!(matches!(taken.verdicts[..], [Verdict::Taken(_)]), "{taken:?}");
+        // The answer is lost, and somebody who has seen that stores, or who has not.
+        if knows {
+            says = if merged { "a12345678b" } else { "a123456789" };
+            upon = bob.node(file).await.unwrap().contents_stamp;
+        }
+        let more = storing(&mut bob, file, upon, &says.replace('8', "B")).await;
+        let taken = submit(&bob, vec![more], held(file, 8, 9)).await;
+        assert!(matches!(taken.verdicts[..], [Verdict::Taken(_)]), "{taken:?}");
+        let second = storing(&mut ada, file, base, "aa23456789").await;
+        let taken = submit(&ada, vec![second], held(file, 0, 1)).await;
+        assert!(matches!(taken.verdicts[..], [Verdict::Taken(_)]), "{merged} {knows}: {taken:?}");
+        let last = if merged { "b" } else { "9" };
+        assert_eq!(party.tree(), format!("a: aa234567B{last}"), "{merged} {knows}");
+        assert_eq!(party.conflicts().len(), 0);
+    }
+}
