@@ -85,6 +85,14 @@ pub(crate) struct Outcome {
     merged: Option<Contents>,
 }
 
+impl Outcome {
+    /// Of one that is not the first: if so much room is left. It may be that others have used it up,
+    /// and that it has enough by itself.
+    fn counts(&self, room: u64) -> bool {
+        self.merged.is_some() || room > 0
+    }
+}
+
 /// What a store meets.
 pub(super) enum Met {
     Conflict,
@@ -157,10 +165,10 @@ pub(super) fn merges(
 ) -> Merges {
     let mut merges = Merges::new();
     let mut room = COMPARED_BYTES_MAX;
-    for (update, locks) in stores_under(updates, under) {
+    for (place, (update, locks)) in stores_under(updates, under).enumerate() {
         // What there is no room for is tried again when it has its turn.
-        let merge = merge_of(inner, volume, (update, locks), None, &mut room);
-        merges.extend(merge.ok().flatten());
+        let merge = merge_of(inner, volume, (update, locks), None, &mut room).ok().flatten();
+        merges.extend(merge.filter(|(_, outcome)| place == 0 || outcome.counts(room)));
     }
     merges
 }
@@ -175,10 +183,17 @@ pub(super) fn prepare(inner: &Inner, volume: &Volume, batches: &[Batch]) -> Resu
     let promise = Some(inner.upkeep.promises.current());
     let mut prepared = Prepared { is_all_there_is, _promise: promise, of: Merges::new() };
     let mut room = COMPARED_IN_TURN;
+    let mut files = BTreeSet::new();
     for batch in batches {
-        for (update, locks) in stores_under(&batch.updates, &batch.under) {
+        for (place, (update, locks)) in stores_under(&batch.updates, &batch.under).enumerate() {
+            // Who comes second to a file meets what is not there yet.
+            if !files.insert(update.change.fills()) {
+                continue;
+            }
             let before = batch.merges.get(&update.stamp);
-            prepared.of.extend(merge_of(inner, volume, (update, locks), before, &mut room)?);
+            let merge = merge_of(inner, volume, (update, locks), before, &mut room)?;
+            let had_all = is_all_there_is && place == 0;
+            prepared.of.extend(merge.filter(|(_, outcome)| had_all || outcome.counts(room)));
         }
     }
     Ok(prepared)

@@ -1,8 +1,8 @@
 //! Stores under records that their client holds: what is merged, what is not, and that both sides of a
 //! conflict are kept.
 
-use crate::party::{Device, LEASE, Party};
-use model::{FileId, Lock, LockKind, Stamp, Update};
+use crate::party::{Device, LEASE, Party, all_chunks, noise, store_of};
+use model::{FileId, Kind, Lock, LockKind, Stamp, Update};
 use protocol::{
     Held, LockAim, LockOutcome, Locking, Refusal, Request, Response, Submit, Submitted, Verdict,
 };
@@ -262,5 +262,65 @@ async fn what_others_have_stored_upon_a_store_that_was_taken_back_is_merged_with
         let last = if merged { "b" } else { "9" };
         assert_eq!(party.tree(), format!("a: aa234567B{last}"), "{merged} {knows}");
         assert_eq!(party.conflicts().len(), 0);
+    }
+}
+
+async fn storing_bytes(device: &mut Device, file: FileId, expects: Stamp, bytes: &[u8]) -> Update {
+    let described = device.describe(bytes);
+    for (_, chunk) in all_chunks(&described, bytes) {
+        device.put(&[&chunk]).await;
+    }
+    device.update(store_of(file, expects, described.tree.contents))
+}
+
+/// What each of them meets was not there before their turn, and all together they differ in more than
+/// is compared within one.
+#[tokio::test(start_paused = true)]
+async fn of_many_that_arrive_together_each_has_room_to_be_merged() {
+    const RECORD: usize = 2 << 20;
+    let party = Party::new();
+    let mut ada = party.join("ada").await;
+    let (mut stores, mut first, mut expected) = (Vec::new(), Vec::new(), Vec::new());
+    for number in 0..7u64 {
+        let mut device = party.join(&format!("device {number}")).await;
+        let mut bytes = noise(RECORD + 1, number);
+        let (file, base) = device.stored(&format!("words {number}"), &bytes).await;
+        let lock = lock(&device, file, vec![alone(0, RECORD as u64 - 1)]).await;
+        assert_eq!(lock, LockOutcome::GivenWhole);
+        bytes[..RECORD].copy_from_slice(&noise(RECORD, 100 + number));
+        let store = storing_bytes(&mut device, file, base, &bytes).await;
+        stores.push((device, file, store));
+        expected.push((file, bytes));
+    }
+    // She has changed the rest of each, with so much else that it is a transaction by itself.
+    for ((file, bytes), number) in expected.iter_mut().zip(0..) {
+        let mut before = noise(RECORD + 1, number);
+        before[RECORD] ^= 1;
+        bytes[RECORD] = before[RECORD];
+        let base = ada.node(*file).await.unwrap().contents_stamp;
+        first.push(storing_bytes(&mut ada, *file, base, &before).await);
+    }
+    while first.len() < 10_000 {
+        let (_, make) = ada.making(ROOT, &format!("{}", first.len()), Kind::Fifo);
+        first.push(ada.update(make));
+    }
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(async move {
+        let submitted = submit(&ada, first, Vec::new()).await;
+        assert!(matches!(submitted.verdicts[..], [Verdict::Taken(_), ..]));
+    });
+    for (device, file, store) in stores {
+        tasks.spawn(async move {
+            let submitted = submit(&device, vec![store], held(file, 0, RECORD as u64 - 1)).await;
+            assert!(matches!(submitted.verdicts[..], [Verdict::Taken(_)]), "{}", device.name);
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.unwrap();
+    }
+    let bob = party.join("bob").await;
+    for (file, bytes) in expected {
+        let node = bob.node(file).await.unwrap();
+        assert_eq!(node.contents, bob.describe(&bytes).tree.contents);
     }
 }
