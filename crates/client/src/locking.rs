@@ -124,7 +124,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let start = clock.moment();
         let waiting = Waiting::new(self, call.owner);
         let aim = if waits { LockAim::Wait } else { LockAim::Try };
-        let mut as_it_is = false;
+        let mut as_it_is = None;
         let (mut overtaken, mut pause) =
             (0, if waits { ASK_AGAIN_AFTER } else { LOOK_AGAIN_AFTER });
         // Whoever waits says itself when it has waited long enough: by a signal.
@@ -134,7 +134,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             tokio::pin!(changed);
             changed.as_mut().enable();
             waiting.end();
-            match self.try_lock_of(call, as_it_is)? {
+            match self.try_lock_of(call, as_it_is.is_some())? {
                 // If it is a weaker one in place of a stronger, others are told soon: who is
                 // interrupted would not know that it has it.
                 Tried::Done => return Ok(()),
@@ -157,11 +157,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 // flock(2) knows of no deadlocks.
                 Tried::InTheWay(_) => {}
                 Tried::Lacking => {
-                    let (asked, wish) = (clock.moment(), Some(Wish { call, aim, as_it_is }));
+                    let asked = clock.moment();
+                    let wish = Some(Wish { call, aim, as_it_is: as_it_is.is_some() });
                     match self.bounded(asked, Box::pin(self.ask_of_locks(call.file, wish))).await {
                         Ok(Came::Locked) => return Ok(()),
                         Ok(Came::AsItIs) => {
-                            as_it_is = true;
+                            as_it_is = Some(clock.moment());
                             continue;
                         }
                         // With the next question it is told that it is given up.
@@ -185,6 +186,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // Without news it looks again all the same; who does not wait is told as soon as it is known.
             let _ = clock.within(pause, changed).await;
             pause = (2 * pause).min(ASK_AGAIN_AFTER);
+            // What could not be stored then may be by now.
+            let within = self.inner.settings.answer_within;
+            as_it_is = as_it_is.filter(|since| clock.moment().since(*since) < within);
         }
     }
 
