@@ -52,6 +52,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::thread::ThreadId;
 use store::container::Key;
 use store::{Container, Result as StoreResult};
+use world::Moment;
 
 /// Versions that are remembered whose pages the kernel may have. Of others it gives up the pages
 /// when they are opened next.
@@ -159,6 +160,8 @@ pub(crate) struct OpenFile<K> {
     pub doubtful: bool,
     /// The version as which it was mended for who waits to write to it.
     pub mended_as: Option<Stamp>,
+    /// When all of it was last found to be as it was stored.
+    pub compared: Option<Moment>,
     /// How the container was cut when it was last stored, and what was written since.
     pub since: Option<Since>,
     /// How it has been cut so far, if it is being written from its beginning.
@@ -224,6 +227,7 @@ impl<K> OpenFile<K> {
             unattended: None,
             doubtful: false,
             mended_as: None,
+            compared: None,
             since: None,
             front: None,
             images: None,

@@ -6,6 +6,7 @@
 mod behind;
 mod companions;
 mod lost;
+mod patience;
 mod questions;
 mod stored;
 mod telling;
@@ -17,18 +18,12 @@ use crate::mode;
 use crate::ranks::{self, Rank, Ranked};
 use crate::types::{Error, Handle, Need};
 use model::{FileId, Lock, LockKind, Locks};
+use patience::{ASK_AGAIN_AFTER, LOOK_AGAIN_AFTER, Patience};
 use protocol::{Held, LockAim, LockOutcome, Locked, Locking, Notice, Response, States, Upstream};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use store::Containers;
-
-/// Where what is in the way is about to go.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
-/// Who waits asks again after this, if no news come: whoever is in the way may be gone.
-const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// How often a question is put again whose answer was overtaken.
-const OVERTAKEN_MAX: usize = 64;
 
 /// What came of asking the replica above.
 enum Came {
@@ -124,9 +119,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let start = clock.moment();
         let waiting = Waiting::new(self, call.owner);
         let aim = if waits { LockAim::Wait } else { LockAim::Try };
-        let mut as_it_is = None;
-        let (mut overtaken, mut pause) =
-            (0, if waits { ASK_AGAIN_AFTER } else { LOOK_AGAIN_AFTER });
+        let mut patience = Patience::of_who(waits);
         // Whoever waits says itself when it has waited long enough: by a signal.
         loop {
             let news = self.locks().news(call.file);
@@ -134,7 +127,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             tokio::pin!(changed);
             changed.as_mut().enable();
             waiting.end();
-            match self.try_lock_of(call, as_it_is.is_some())? {
+            match self.try_lock_of(call, patience.takes_it_as_it_is())? {
                 // If it is a weaker one in place of a stronger, others are told soon: who is
                 // interrupted would not know that it has it.
                 Tried::Done => return Ok(()),
@@ -158,11 +151,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 Tried::InTheWay(_) => {}
                 Tried::Lacking => {
                     let asked = clock.moment();
-                    let wish = Some(Wish { call, aim, as_it_is: as_it_is.is_some() });
+                    let as_it_is = patience.takes_it_as_it_is();
+                    let wish = Some(Wish { call, aim, as_it_is });
                     match self.bounded(asked, Box::pin(self.ask_of_locks(call.file, wish))).await {
                         Ok(Came::Locked) => return Ok(()),
                         Ok(Came::AsItIs) => {
-                            as_it_is = Some(clock.moment());
+                            patience.take_it_as_it_is(clock.moment());
                             continue;
                         }
                         // With the next question it is told that it is given up.
@@ -171,10 +165,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                         Ok(Came::NotYet | Came::Overtaken) if !waits && clock.moment() >= until => {
                             return Err(Error::Locked);
                         }
-                        Ok(Came::Overtaken) if overtaken < OVERTAKEN_MAX => {
-                            overtaken += 1;
-                            continue;
-                        }
+                        Ok(Came::Overtaken) if patience.asks_again() => continue,
                         Ok(_) => {}
                         Err(Error::Retry) => self.attached_again(asked).await?,
                         // It is decided here from now on.
@@ -183,12 +174,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     }
                 }
             }
-            // Without news it looks again all the same; who does not wait is told as soon as it is known.
-            let _ = clock.within(pause, changed).await;
-            pause = (2 * pause).min(ASK_AGAIN_AFTER);
-            // What could not be stored then may be by now.
-            let within = self.inner.settings.answer_within;
-            as_it_is = as_it_is.filter(|since| clock.moment().since(*since) < within);
+            let _ = clock.within(patience.pause(), changed).await;
+            patience.tries_anew(clock.moment(), self.inner.settings.answer_within);
         }
     }
 

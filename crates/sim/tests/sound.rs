@@ -546,37 +546,44 @@ fn of_what_is_fetched_whole_to_be_written_to_what_was_here_is_mended() {
     });
 }
 
+/// A reader's machine on which `large` is open, written to and synced, and all of it is compared.
+async fn written_and_synced(room: &Room) -> (Scene, SimClient, Programs) {
+    let mut scene = Scene::set(room).await;
+    scene.machines[1].stop(End::Killed, Duration::ZERO);
+    scene.machines[1].again_bytes_min = 1 << 24;
+    let client = scene.machines[1].start().await.unwrap();
+    assert!(matches!(read(&client, "large").await, Outcome::Bytes(_)));
+    let mut programs = Programs::default();
+    let first = [
+        Operation::Open { path: Path::new("large"), slot: 0, flags: WRITE },
+        Operation::Write { slot: 0, offset: 300, length: 90, version: 8 },
+        Operation::Sync { slot: 0 },
+    ];
+    done(&client, &mut programs, &first).await;
+    check::settled(room, &scene.machines, true).await.unwrap();
+    (scene, client, programs)
+}
+
+async fn done(client: &SimClient, programs: &mut Programs, operations: &[Operation]) {
+    for operation in operations {
+        let outcome = programs.perform(client, operation).await;
+        assert!(!matches!(outcome, Outcome::Failed(_)), "{operation:?}: {outcome}");
+    }
+}
+
 /// Who writes to a file and syncs it again and again does not have all of it read each time: what he does
 /// not write to is in the next version by name, whatever the disk here has lost of it meanwhile.
 #[test]
 fn what_is_synced_and_written_again_is_taken_over_by_name() {
     simulated(async |room| {
-        let mut scene = Scene::set(room).await;
-        scene.machines[1].stop(End::Killed, Duration::ZERO);
-        scene.machines[1].again_bytes_min = 1 << 24;
-        let client = scene.machines[1].start().await.unwrap();
-        assert!(matches!(read(&client, "large").await, Outcome::Bytes(_)));
+        let (mut scene, client, mut programs) = written_and_synced(room).await;
         let file = file_of(&client, "large").await;
-        let mut programs = Programs::default();
-        let write = |offset| Operation::Write { slot: 0, offset, length: 90, version: 8 };
-        let first = [
-            Operation::Open { path: Path::new("large"), slot: 0, flags: WRITE },
-            write(300),
-            Operation::Sync { slot: 0 },
-        ];
-        for operation in first {
-            let outcome = programs.perform(&client, &operation).await;
-            assert!(!matches!(outcome, Outcome::Failed(_)), "{outcome}");
-        }
-        check::settled(room, &scene.machines, true).await.unwrap();
         // Nobody could mend it.
         client.set_mode(WantedMode::Fixed(Mode::Disconnected));
         room.clock.sleep(CHECKPOINTED).await;
         assert!(flip(&scene.machines[1], file, 1_500_000) > 0);
-        for operation in [write(2_500_000), Operation::Close { slot: 0 }] {
-            let outcome = programs.perform(&client, &operation).await;
-            assert!(!matches!(outcome, Outcome::Failed(_)), "{outcome}");
-        }
+        let write = Operation::Write { slot: 0, offset: 2_500_000, length: 90, version: 8 };
+        done(&client, &mut programs, &[write, Operation::Close { slot: 0 }]).await;
         client.set_mode(PARTIAL);
         room.clock.sleep(CHECKPOINTED).await;
         check::settled(room, &scene.machines, true).await.unwrap();
@@ -588,4 +595,45 @@ fn what_is_synced_and_written_again_is_taken_over_by_name() {
         assert!(read(&scene.clients[0], "large").await == now);
         scene.origin.stop(End::Killed, Duration::ZERO);
     });
+}
+
+/// A file that stays open may after all be cut whole: where it becomes small, or is written to in very many
+/// places. So all of it is compared again once in a while.
+#[test]
+fn what_stays_open_is_compared_again_after_a_while_as_all_of_it_may_be_cut() {
+    const LEFT: usize = 700_000;
+    const A_WHILE: Duration = Duration::from_secs(90);
+    for cuts in [false, true] {
+        simulated(async |room| {
+            let (mut scene, client, mut programs) = written_and_synced(room).await;
+            let file = file_of(&client, "large").await;
+            room.clock.sleep(A_WHILE).await;
+            assert!(flip(&scene.machines[1], file, 500_000) > 0);
+            done(
+                &client,
+                &mut programs,
+                &[Operation::Write { slot: 0, offset: 30_000, length: 90, version: 8 }],
+            )
+            .await;
+            // More places than are noted one by one, or little that is left.
+            let after: Vec<_> = if cuts {
+                vec![Operation::Truncate { slot: 0, size: LEFT as u64 }]
+            } else {
+                let to_and_fro = |n: usize| if n.is_multiple_of(2) { n } else { 9000 - n };
+                (0..4200)
+                    .map(|n| 700_000 + 100 * to_and_fro(n) as u64)
+                    .map(|offset| Operation::Write { slot: 0, offset, length: 1, version: 9 })
+                    .collect()
+            };
+            done(&client, &mut programs, &after).await;
+            done(&client, &mut programs, &[Operation::Close { slot: 0 }]).await;
+            check::settled(room, &scene.machines, true).await.unwrap();
+            let Outcome::Bytes(found) = read(&scene.clients[0], "large").await else {
+                panic!("it can be read");
+            };
+            assert_eq!(found.len(), if cuts { LEFT } else { LARGE });
+            assert_eq!(found[500_000], stretch(1, LARGE)[500_000], "cuts: {cuts}");
+            scene.origin.stop(End::Killed, Duration::ZERO);
+        });
+    }
 }

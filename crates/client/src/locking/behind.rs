@@ -4,7 +4,7 @@
 //! Where that cannot be done the lock is given as it is, and what is written under it meets what others
 //! have stored, as without locks.
 
-use super::LOOK_AGAIN_AFTER;
+use super::patience::LOOK_AGAIN_AFTER;
 use crate::client::{Client, error_of};
 use crate::locks::LockCall;
 use crate::types::{Error, Handle, Stop};

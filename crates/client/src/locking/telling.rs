@@ -1,7 +1,7 @@
 //! Telling the replica above by itself what was given up, and claiming what is held and not leased.
 //! Holds: of a file nobody is told twice at once; one that takes long holds up no other.
 
-use super::ASK_AGAIN_AFTER;
+use super::patience::ASK_AGAIN_AFTER;
 use crate::client::Client;
 use model::FileId;
 use protocol::Upstream;

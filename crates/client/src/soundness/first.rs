@@ -3,7 +3,7 @@
 //! Holds: a container that is cut whole when it is stored was compared with the root of the version
 //! that it was before its first change, unless nothing of that remains; what differed has been written
 //! anew, or nobody writes to it. Who writes and syncs again and again has what was not written taken over
-//! by name, but for what is small.
+//! by name, but for what is small, and all of it compared once in a while: it may have to be cut whole.
 
 use super::ReadThrough;
 use crate::client::{Client, error_of};
@@ -12,17 +12,23 @@ use crate::recipes;
 use crate::types::{Error, Need, Step, Stop};
 use model::FileId;
 use protocol::{Class, Upstream};
+use std::time::Duration;
 use store::Containers;
+
+/// How long what a program keeps open and stores again and again counts as compared.
+const COMPARED_FOR: Duration = Duration::from_secs(60);
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Before the first change of a container that is a stored version, which may leave most of it where it
     /// is: `in_place`. The caller sees to it that nobody else begins to.
     pub(crate) fn want_sound(&self, grip: &Grip<C::Container>, in_place: bool) -> Step<()> {
+        let now = self.inner.world.clock.moment();
         let (presence, is_mended) = {
             let mut files = self.files();
             let open = files.get_mut(grip.file, grip.generation).ok_or(Error::BadHandle)?;
             let is_mended = open.mended_as.take() == Some(open.presence.version);
-            let by_name = in_place && open.is_cut_in_parts();
+            let lately = open.compared.is_some_and(|then| now.since(then) < COMPARED_FOR);
+            let by_name = in_place && lately && open.is_cut_in_parts();
             if !open.is_clean() || !open.presence.is_whole() || by_name {
                 return Ok(());
             }
@@ -42,6 +48,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 return Err(self.unsound(grip.file, "it could not be mended").into());
             }
             return Err(Stop::Need(Need::Sound { file: grip.file, generation: grip.generation }));
+        }
+        if let Some(open) = self.files().get_mut(grip.file, grip.generation) {
+            open.compared = Some(now);
         }
         Ok(())
     }
