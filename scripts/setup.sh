@@ -30,9 +30,9 @@ if command -v dpkg-query >/dev/null; then
 fi
 if [ "${#missing[@]}" -gt 0 ]; then
     echo "setup: installing ${missing[*]}"
-    as_root apt-get update -qq
+    as_root apt-get -o DPkg::Lock::Timeout=300 update -qq
     as_root env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+        apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 elif ! command -v dpkg-query >/dev/null; then
     echo "setup: this is not Debian or a relative of it; it needs: ${packages[*]}" >&2
 fi
