@@ -233,10 +233,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(None);
         }
         let opened = self.open_for_us(caller, file)?;
-        let outcome = self.resize(opened.handle, size, caller.uid, true).and_then(|()| {
-            let (grip, _) = self.files().grip(opened.handle)?;
-            self.store_or_leave(&grip, caller.uid)
-        });
+        let outcome = self
+            .resize(opened.handle, size, caller.uid, true)
+            .and_then(|()| Ok(self.store_open(opened.handle, caller.uid)?.1));
         self.release(opened.handle);
         outcome
     }
