@@ -4,7 +4,6 @@
 //! nothing merged; every byte of what is merged is that of one of the two.
 //! From: fcntl(2), record locks, where a file is stored as a whole.
 
-use crate::cut::CHUNK_BYTES_MAX;
 use crate::describe::{Described, Found, PartOf, Short, describe_part};
 use crate::error::{ChunksError, Result};
 use crate::fingerprint::Secret;
@@ -15,8 +14,9 @@ use std::cell::Cell;
 use std::ops::Range;
 use store::StoreError;
 
-/// Bytes that are read at once.
-const READ_BYTES: u64 = CHUNK_BYTES_MAX as u64;
+/// Bytes that are read at once, and count as read: where data ends sooner, zeros of which nothing says
+/// that they are some lie behind it.
+const READ_BYTES: u64 = 64 << 10;
 /// Recipe chunks that may be looked at for it.
 const RECIPES_MAX: usize = 4096;
 /// What was changed within one stretch counts as one change, if no more lies between: where to cut is
@@ -65,7 +65,7 @@ pub fn merge(
     within: &[Range<u64>],
     (source, room): (&impl Source, &mut u64),
 ) -> Result<Option<Merged>> {
-    let hand = Hand { secret: named.0, source, room: Cell::new(*room) };
+    let hand = Hand { secret: named.0, source, room: Cell::new(*room), ran_out: Cell::new(false) };
     let merged = merge_at(&hand, named, sides, within);
     *room = hand.room.get();
     merged
@@ -91,6 +91,10 @@ fn merge_at(
         Err(Short::Failed(_)) if laid.lost => return Ok(None),
         Err(Short::Failed(error)) => return Err(error),
     };
+    // Of what could not be looked at any more it would not be known that it is zeros.
+    if hand.ran_out.get() {
+        return Ok(None);
+    }
     Ok(laid
         .chunks_of(&described)?
         .map(|chunks| Merged { contents: described.tree.contents, chunks }))
@@ -124,6 +128,8 @@ struct Hand<'a, S> {
     source: &'a S,
     /// Bytes that may still be compared or cut anew.
     room: Cell<u64>,
+    /// There was too much.
+    ran_out: Cell<bool>,
 }
 
 impl<S: Source> Hand<'_, S> {
@@ -131,6 +137,9 @@ impl<S: Source> Hand<'_, S> {
     fn takes(&self, cost: u64) -> bool {
         let left = self.room.get().checked_sub(cost);
         self.room.set(left.unwrap_or(0));
+        if left.is_none() {
+            self.ran_out.set(true);
+        }
         left.is_some()
     }
 
@@ -349,7 +358,7 @@ impl<S: Source> PartOf<ChunksError> for Laid<'_, S> {
 
     fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<Found> {
         let zeros = self.zeros_until(offset)?;
-        let length = if zeros > offset { 0 } else { buffer.len() as u64 };
+        let length = if zeros > offset { 0 } else { READ_BYTES.min(buffer.len() as u64) };
         if !self.hand.takes(length.max(READ_COST)) {
             self.lost = true;
             return Ok(Found::Bytes(0));

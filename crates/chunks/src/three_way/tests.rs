@@ -182,36 +182,38 @@ fn of_a_large_file_little_is_read() {
     assert_eq!(nothing, None, "nothing is at hand");
 }
 
+/// Contents of a size that are zeros but for these places, made as a file with holes is.
+fn sparse(hand: &AtHand, size: u64, places: &[u64]) -> Contents {
+    let mut growing = Growing::new(&secret(), Cutter::Gear);
+    for at in places {
+        growing.push_zeros(at - growing.pushed());
+        growing.push(b"x", |_, _| ());
+    }
+    growing.push_zeros(size - growing.pushed());
+    let Described { tree, pieces, .. } = growing.finish();
+    for Placed { offset, piece } in pieces {
+        if let Piece::Chunk { name, length } = piece {
+            let x = |place| places.contains(&(offset + place));
+            let bytes = (0..length).map(|place| if x(place) { b'x' } else { 0 }).collect();
+            hand.chunks.borrow_mut().insert(name, bytes);
+        }
+    }
+    hand.chunks.borrow_mut().extend(tree.chunks);
+    tree.contents
+}
+
 /// A file that was made as long as it is to become, with little in it, as disk images and some
 /// databases are.
 #[test]
 fn what_is_far_apart_in_zeros_is_merged() {
     const SIZE: u64 = 160 << 20;
     let hand = AtHand::default();
-    let sparse = |size: u64, at: Option<u64>| {
-        let mut growing = Growing::new(&secret(), Cutter::Gear);
-        if let Some(at) = at {
-            growing.push_zeros(at);
-            growing.push(b"x", |_, _| ());
-        }
-        growing.push_zeros(size - growing.pushed());
-        let Described { tree, pieces, .. } = growing.finish();
-        for Placed { offset, piece } in pieces {
-            if let Piece::Chunk { name, length } = piece {
-                let x = |place| Some(offset + place) == at;
-                let bytes = (0..length).map(|place| if x(place) { b'x' } else { 0 }).collect();
-                hand.chunks.borrow_mut().insert(name, bytes);
-            }
-        }
-        hand.chunks.borrow_mut().extend(tree.chunks);
-        tree.contents
-    };
     let (near, far) = (1 << 20, 150 << 20);
     for (base, mine, theirs) in [(SIZE, SIZE, SIZE), (0, SIZE, SIZE), (0, SIZE, near + 1)] {
         let sides = Sides {
-            base: sparse(base, None),
-            mine: sparse(mine, Some(far)),
-            theirs: sparse(theirs, Some(near)),
+            base: sparse(&hand, base, &[]),
+            mine: sparse(&hand, mine, &[far]),
+            theirs: sparse(&hand, theirs, &[near]),
         };
         *hand.read.borrow_mut() = 0;
         let within = [far..far + 1];
@@ -228,6 +230,38 @@ fn what_is_far_apart_in_zeros_is_merged() {
             assert_eq!(from - 9000 + found, x);
             assert_eq!(around.iter().filter(|byte| **byte == 0).count(), 17_999);
         }
+    }
+}
+
+/// One writes here and there in a large stretch of a file that was empty, another far behind it: what lies
+/// between counts for little, as far as cutting leaves holes there. What it leaves is known of what comes of
+/// it, or nothing is merged.
+#[test]
+fn what_is_written_here_and_there_in_zeros_is_merged() {
+    const MIB: u64 = 1 << 20;
+    const PLACES: u64 = 100;
+    let hand = AtHand::default();
+    let places: Vec<u64> = (0..PLACES).map(|place| place * MIB).collect();
+    let far = 200 * MIB;
+    let sides = Sides {
+        base: sparse(&hand, 0, &[]),
+        mine: sparse(&hand, PLACES * MIB, &places),
+        theirs: sparse(&hand, far + 1, &[far]),
+    };
+    let merged = |room: u64| {
+        let (named, mut left) = ((&secret(), Cutter::Gear), room);
+        let within = 0..PLACES * MIB;
+        let merged = merge(named, &sides, &[within], (&hand, &mut left)).unwrap();
+        (merged.map(|merged| (merged.contents, merged.contents.holes)), room - left)
+    };
+    let all = sparse(&hand, far + 1, &[&places[..], &[far]].concat());
+    let all = (all, all.holes);
+    let (contents, used) = merged(16 * MIB);
+    assert_eq!(contents, Some(all));
+    assert_eq!(merged(used), (contents, used));
+    for room in (used - (16 << 10)..used).step_by(128) {
+        let (contents, _) = merged(room);
+        assert!(contents.is_none_or(|contents| contents == all), "with {room} of {used} bytes");
     }
 }
 
