@@ -55,6 +55,18 @@ impl ReplicaError {
         )
     }
 
+    /// There is no descriptor left for another open file.
+    pub fn is_short_of_descriptors(&self) -> bool {
+        match self {
+            ReplicaError::Store(error)
+            | ReplicaError::Tree(whole::Error::Store(error))
+            | ReplicaError::Chunks(chunks::ChunksError::Store(error)) => {
+                error.is_short_of_descriptors()
+            }
+            _ => false,
+        }
+    }
+
     /// What the asker is told. The cause is the server's own affair and goes to its log, once; of
     /// a full disk by `Inner::refuse`.
     pub(crate) fn refuse(&self, volume: &str, doing: &'static str) -> Refusal {

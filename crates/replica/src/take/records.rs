@@ -174,7 +174,7 @@ pub(super) fn merges(
 }
 
 /// Merges what these batches store with what is there before them, as far as others have stored since
-/// that was done. Within the turn, and before their transaction. Errors: there is no room for it.
+/// that was done. Within the turn, and before their transaction. Errors: what passes, as a lack of room.
 pub(super) fn prepare(inner: &Inner, volume: &Volume, batches: &[Batch]) -> Result<Prepared> {
     let is_all_there_is = batches.len() == 1;
     if batches.iter().all(|batch| batch.under.is_empty()) {
@@ -213,8 +213,13 @@ fn stores_under<'a>(
     })
 }
 
+/// What is no reason to lay a store beside: with room, or fewer files that are open, it is merged.
+fn passes(error: &ReplicaError) -> bool {
+    error.is_full() || error.is_short_of_descriptors()
+}
+
 /// What comes of a store, by its stamp; none, if it meets what it expects, or no file. `before`: what
-/// came of it when it was looked at before. Errors: there is no room for it, so that its writer keeps it.
+/// came of it when it was looked at before. Errors: what passes, so that its writer keeps it.
 fn merge_of(
     inner: &Inner,
     volume: &Volume,
@@ -223,7 +228,7 @@ fn merge_of(
     room: &mut u64,
 ) -> Result<Option<(Stamp, Outcome)>> {
     let outcome = match outcome(inner, volume, (update, locks), before, room) {
-        Err(error) if !error.is_full() => {
+        Err(error) if !passes(&error) => {
             tracing::warn!(volume = volume.name, %error, "what a store meets cannot be read");
             None
         }
@@ -264,7 +269,7 @@ fn outcome(
         (Some(base), Some(theirs)) => {
             let sides = Sides { base, mine, theirs };
             match merged_contents(inner, volume, (&sides, locks), room) {
-                Err(error) if !error.is_full() => {
+                Err(error) if !passes(&error) => {
                     tracing::warn!(volume = volume.name, %file, %error, "records are not merged");
                     None
                 }
