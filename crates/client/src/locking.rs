@@ -304,6 +304,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     async fn ask_of_locks(&self, file: FileId, wish: Option<Wish<'_>>) -> Result<Came, Error> {
         let asking = self.locks().asking(file);
         let wanted = wish.filter(|wish| wish.aim != LockAim::Look);
+        // What could not be stored in time is not waited for with each question.
+        let waits = wanted.is_some_and(|wish| !wish.as_it_is);
         if let Some(wish) = wanted {
             if self.leases_locks() {
                 // Boxed, as it is large and seldom.
@@ -313,7 +315,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
             }
             // Meanwhile others may claim what is held already.
-            self.stores_have_arrived(file).await;
+            if waits {
+                self.stores_have_arrived(file).await;
+            }
         }
         let one_at_a_time = asking.lock_owned().await;
         if !self.lease_lasts() {
@@ -324,7 +328,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if gives_up && wanted.is_none() && self.files().kernel_writes_to(file) {
             return Err(Error::OlderLentOut);
         }
-        if gives_up || wanted.is_some() {
+        if gives_up || waits {
             self.stores_have_arrived(file).await;
         }
         // What is told as held is told in the session in which it was.
