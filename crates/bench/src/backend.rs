@@ -1,16 +1,23 @@
 //! The file systems that are compared, as a workload sees them: a directory, a way to have it cold,
 //! and a way to know that everything is where it is safe.
 
+pub mod bindfs;
 pub mod farfs;
 pub mod local;
 pub mod rsync;
 mod ssh;
 pub mod sshfs;
 
+use crate::mounts;
+use crate::process::tail;
 use anyhow::{Result, bail};
 use bench::Link;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// The handshake of ssh is a few kilobytes, which a modem takes its time for.
+const MOUNTING_MAX: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// One file system, set up and mounted until it is dropped.
 pub trait Backend {
@@ -43,6 +50,18 @@ pub trait Backend {
     fn abort(&mut self);
 }
 
+/// Returns when the program that says what it does in `log` has mounted.
+fn mounted(root: &Path, program: &str, log: &Path) -> Result<()> {
+    let start = Instant::now();
+    while !mounts::is_mounted(root) {
+        if start.elapsed() > MOUNTING_MAX {
+            bail!("{program} did not mount: {}", tail(log));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Ok(())
+}
+
 /// What can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum System {
@@ -51,6 +70,8 @@ pub enum System {
     FarfsConnected,
     /// A directory on the local disk, whatever its file system is
     Ext4,
+    /// The same directory through FUSE, which hands every call on and keeps nothing: what FUSE costs
+    Bindfs,
     Sshfs,
     /// sshfs with the compression of ssh
     #[value(alias = "sshfs-z")]
@@ -71,6 +92,7 @@ impl System {
         match self {
             Self::Farfs => "farfs",
             Self::Ext4 => "ext4",
+            Self::Bindfs => "bindfs",
             Self::Sshfs => "sshfs",
             Self::FarfsConnected => "farfs connected",
             Self::SshfsC => "sshfs -C",
@@ -83,7 +105,7 @@ impl System {
     }
 
     pub fn has_link(self) -> bool {
-        self != Self::Ext4
+        !matches!(self, Self::Ext4 | Self::Bindfs)
     }
 
     /// Sets it up below `directory`, which is empty, between the ends of the link.
@@ -95,6 +117,7 @@ impl System {
     ) -> Result<Box<dyn Backend>> {
         Ok(match (self, link) {
             (Self::Ext4, _) => Box::new(local::Local::start(directory)?),
+            (Self::Bindfs, _) => Box::new(bindfs::Bindfs::start(directory)?),
             (Self::Sshfs, Some(link)) => Box::new(sshfs::Sshfs::start(directory, link, false)?),
             (Self::SshfsC, Some(link)) => Box::new(sshfs::Sshfs::start(directory, link, true)?),
             (Self::Farfs, Some(link)) => Box::new(farfs::Farfs::start(directory, link, farfs)?),

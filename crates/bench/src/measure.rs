@@ -27,7 +27,7 @@ impl Bench<'_> {
         run: usize,
         material: &Material,
     ) -> Result<Vec<Sample>> {
-        let directory = self.work.part("run")?;
+        let directory = self.work.part_to_measure("run")?;
         // Set up over the link that is measured, so that what is found out of it is true.
         let link = system.has_link().then(|| Link::start(material.profile)).transpose()?;
         let backend = system
@@ -61,6 +61,7 @@ pub fn version(system: System, farfs: &FarfsOptions) -> String {
     };
     match system {
         System::Ext4 => "ext4: a directory on the local disk".into(),
+        System::Bindfs => said(&mut Command::new("bindfs"), "bindfs"),
         System::Sshfs => said(&mut Command::new("sshfs"), "SSHFS"),
         System::RsyncZ => {
             said(&mut Command::new("rsync"), "version") + ", pushed with -az over ssh"

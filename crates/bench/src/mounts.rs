@@ -42,6 +42,12 @@ pub fn sync(directory: &Path) -> Result<()> {
     rustix::fs::syncfs(&opened).with_context(shown)
 }
 
+/// The same, and the kernel drops what it has cached of every file system.
+pub fn drop_caches(directory: &Path) -> Result<()> {
+    sync(directory)?;
+    std::fs::write("/proc/sys/vm/drop_caches", "3").context("cannot drop the kernel's caches")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -28,10 +28,8 @@ impl Backend for Local {
         mounts::sync(&self.root)
     }
 
-    /// The kernel drops what it has cached of every file system.
     fn make_cold(&mut self) -> Result<()> {
-        mounts::sync(&self.root)?;
-        std::fs::write("/proc/sys/vm/drop_caches", "3").context("cannot drop the kernel's caches")
+        mounts::drop_caches(&self.root)
     }
 
     fn abort(&mut self) {}

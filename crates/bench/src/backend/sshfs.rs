@@ -1,18 +1,14 @@
 //! sshfs, over an sshd of its own.
 
-use super::{Backend, ssh};
+use super::{Backend, mounted, ssh};
 use crate::mounts;
 use crate::process::{Process, tail};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use bench::undo::{self, Undo};
 use bench::{End, Link};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-/// The handshake of ssh is a few kilobytes, which a modem takes its time for.
-const MOUNTING_MAX: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+use std::time::Duration;
 
 pub struct Sshfs {
     directory: PathBuf,
@@ -52,13 +48,7 @@ impl Sshfs {
         let process = Process::start(&mut command, &log)?;
         let root = self.root.clone();
         let undo = undo::later(move || mounts::unmount(&root));
-        let start = Instant::now();
-        while !mounts::is_mounted(&self.root) {
-            if start.elapsed() > MOUNTING_MAX {
-                bail!("sshfs did not mount: {}", tail(&log));
-            }
-            std::thread::sleep(LOOK_EVERY);
-        }
+        mounted(&self.root, "sshfs", &log)?;
         // The mount answers only once the connection is made.
         fs::metadata(&self.root)
             .with_context(|| format!("sshfs does not answer: {}", tail(&log)))?;
