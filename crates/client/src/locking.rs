@@ -300,24 +300,29 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
     }
 
+    /// Whether what is in the way of a wish here is stored, and the newest version gone on with. What could
+    /// not be in time is not waited for with each question.
+    async fn is_ready_for(&self, Wish { call, as_it_is, .. }: Wish<'_>) -> Result<bool, Error> {
+        if as_it_is {
+            return Ok(true);
+        }
+        // Boxed, as it is large and seldom.
+        if self.leases_locks() && !Box::pin(self.goes_on_with_newest(call)).await? {
+            return Ok(false);
+        }
+        // Meanwhile others may claim what is held already.
+        self.stores_have_arrived(call.file).await;
+        Ok(true)
+    }
+
     /// Tells the replica above what is held of a file, and wishes for more.
     async fn ask_of_locks(&self, file: FileId, wish: Option<Wish<'_>>) -> Result<Came, Error> {
         let asking = self.locks().asking(file);
         let wanted = wish.filter(|wish| wish.aim != LockAim::Look);
-        // What could not be stored in time is not waited for with each question.
-        let waits = wanted.is_some_and(|wish| !wish.as_it_is);
-        if let Some(wish) = wanted {
-            if self.leases_locks() {
-                // Boxed, as it is large and seldom.
-                let newest = Box::pin(self.goes_on_with_newest(wish.call));
-                if !wish.as_it_is && !newest.await? {
-                    return Ok(Came::AsItIs);
-                }
-            }
-            // Meanwhile others may claim what is held already.
-            if waits {
-                self.stores_have_arrived(file).await;
-            }
+        if let Some(wish) = wanted
+            && !self.is_ready_for(wish).await?
+        {
+            return Ok(Came::AsItIs);
         }
         let one_at_a_time = asking.lock_owned().await;
         if !self.lease_lasts() {
@@ -328,7 +333,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if gives_up && wanted.is_none() && self.files().kernel_writes_to(file) {
             return Err(Error::OlderLentOut);
         }
-        if gives_up || waits {
+        if gives_up || wanted.is_some_and(|wish| !wish.as_it_is) {
             self.stores_have_arrived(file).await;
         }
         // What is told as held is told in the session in which it was.

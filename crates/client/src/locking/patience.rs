@@ -73,8 +73,8 @@ mod tests {
         assert!(!patience.asks_again());
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn what_could_not_be_stored_is_tried_again_after_a_while() {
+    #[test]
+    fn what_could_not_be_stored_is_tried_again_after_a_while() {
         let within = Duration::from_secs(5);
         let start = Clock::simulated(0).moment();
         let mut patience = Patience::of_who(true);
