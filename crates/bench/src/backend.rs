@@ -9,10 +9,12 @@ mod ssh;
 pub mod sshfs;
 
 use crate::mounts;
-use crate::process::tail;
+use crate::process::{Process, tail};
 use anyhow::{Result, bail};
 use bench::Link;
+use bench::undo::{self, Undo};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The handshake of ssh is a few kilobytes, which a modem takes its time for.
@@ -50,16 +52,33 @@ pub trait Backend {
     fn abort(&mut self);
 }
 
-/// Returns when the program that says what it does in `log` has mounted.
-fn mounted(root: &Path, program: &str, log: &Path) -> Result<()> {
-    let start = Instant::now();
-    while !mounts::is_mounted(root) {
-        if start.elapsed() > MOUNTING_MAX {
-            bail!("{program} did not mount: {}", tail(log));
+/// A program that has mounted. Dropped in this order: unmounted, then ended.
+struct Mounted {
+    undo: Undo,
+    process: Process,
+}
+
+impl Mounted {
+    /// Returns when the program has mounted, which says in `log` what it does.
+    fn start(command: &mut Command, root: &Path, log: &Path) -> Result<Self> {
+        let process = Process::start(command, log)?;
+        let point = root.to_owned();
+        let undo = undo::later(move || mounts::unmount(&point));
+        let start = Instant::now();
+        while !mounts::is_mounted(root) {
+            if start.elapsed() > MOUNTING_MAX {
+                bail!("{command:?} did not mount: {}", tail(log));
+            }
+            std::thread::sleep(LOOK_EVERY);
         }
-        std::thread::sleep(LOOK_EVERY);
+        Ok(Self { undo, process })
     }
-    Ok(())
+
+    /// Without its process, a mount answers every call with an error.
+    fn abort(self) {
+        drop(self.process);
+        drop(self.undo);
+    }
 }
 
 /// What can be compared.

@@ -1,11 +1,9 @@
 //! bindfs: a directory of the local disk, through FUSE. It hands every call on to that and keeps nothing,
 //! so that it shows what the way through FUSE costs by itself.
 
-use super::{Backend, mounted};
+use super::{Backend, Mounted};
 use crate::mounts;
-use crate::process::Process;
 use anyhow::{Context, Result};
-use bench::undo::{self, Undo};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,8 +12,7 @@ use std::time::Duration;
 pub struct Bindfs {
     directory: PathBuf,
     root: PathBuf,
-    // Dropped in this order: unmounted, then ended.
-    mount: Option<(Undo, Process)>,
+    mount: Option<Mounted>,
 }
 
 impl Bindfs {
@@ -34,12 +31,9 @@ impl Bindfs {
         let log = self.directory.join("bindfs.log");
         let mut command = Command::new("bindfs");
         command.arg("-f").arg(self.directory.join("bound")).arg(&self.root);
-        let process = Process::start(&mut command, &log)
-            .context("bindfs cannot be started; it is in the package bindfs of Debian")?;
-        let root = self.root.clone();
-        let undo = undo::later(move || mounts::unmount(&root));
-        mounted(&self.root, "bindfs", &log)?;
-        self.mount = Some((undo, process));
+        let mount = Mounted::start(&mut command, &self.root, &log)
+            .context("bindfs is in Debian's package of that name")?;
+        self.mount = Some(mount);
         Ok(())
     }
 }
@@ -60,10 +54,8 @@ impl Backend for Bindfs {
     }
 
     fn abort(&mut self) {
-        // Without its process, a mount answers every call with an error.
-        if let Some((undo, process)) = self.mount.take() {
-            drop(process);
-            drop(undo);
+        if let Some(mount) = self.mount.take() {
+            mount.abort();
         }
     }
 }

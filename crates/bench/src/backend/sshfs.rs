@@ -1,10 +1,9 @@
 //! sshfs, over an sshd of its own.
 
-use super::{Backend, mounted, ssh};
+use super::{Backend, Mounted, ssh};
 use crate::mounts;
 use crate::process::{Process, tail};
 use anyhow::{Context, Result};
-use bench::undo::{self, Undo};
 use bench::{End, Link};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,8 +14,8 @@ pub struct Sshfs {
     root: PathBuf,
     near: End,
     far: End,
-    // Dropped in this order: unmounted, then the client ended, then the server.
-    mount: Option<(Undo, Process)>,
+    // Dropped in this order: the client, then the server.
+    mount: Option<Mounted>,
     _server: Process,
 }
 
@@ -45,14 +44,11 @@ impl Sshfs {
             .args(["-o", &format!("ssh_command={}", ssh::command(&self.directory))])
             .arg(format!("root@{}:{}", self.far.address(), export.display()))
             .arg(&self.root);
-        let process = Process::start(&mut command, &log)?;
-        let root = self.root.clone();
-        let undo = undo::later(move || mounts::unmount(&root));
-        mounted(&self.root, "sshfs", &log)?;
+        let mount = Mounted::start(&mut command, &self.root, &log)?;
         // The mount answers only once the connection is made.
         fs::metadata(&self.root)
             .with_context(|| format!("sshfs does not answer: {}", tail(&log)))?;
-        self.mount = Some((undo, process));
+        self.mount = Some(mount);
         Ok(())
     }
 }
@@ -78,10 +74,8 @@ impl Backend for Sshfs {
     }
 
     fn abort(&mut self) {
-        // Without its process, a mount answers every call with an error.
-        if let Some((undo, process)) = self.mount.take() {
-            drop(process);
-            drop(undo);
+        if let Some(mount) = self.mount.take() {
+            mount.abort();
         }
     }
 }
