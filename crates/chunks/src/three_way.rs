@@ -65,9 +65,9 @@ pub fn merge(
     within: &[Range<u64>],
     (source, room): (&impl Source, &mut u64),
 ) -> Result<Option<Merged>> {
-    let hand = Hand { secret: named.0, source, room: Cell::new(*room), ran_out: Cell::new(false) };
+    let hand = Hand { secret: named.0, source, room: Cell::new(Some(*room)) };
     let merged = merge_at(&hand, named, sides, within);
-    *room = hand.room.get();
+    *room = hand.room.get().unwrap_or(0);
     merged
 }
 
@@ -92,7 +92,7 @@ fn merge_at(
         Err(Short::Failed(error)) => return Err(error),
     };
     // Of what could not be looked at any more it would not be known that it is zeros.
-    if hand.ran_out.get() {
+    if hand.room.get().is_none() {
         return Ok(None);
     }
     Ok(laid
@@ -126,20 +126,15 @@ fn size_of(Sides { base, mine, theirs }: &Sides, within: &[Range<u64>]) -> Optio
 struct Hand<'a, S> {
     secret: &'a Secret,
     source: &'a S,
-    /// Bytes that may still be compared or cut anew.
-    room: Cell<u64>,
-    /// There was too much.
-    ran_out: Cell<bool>,
+    /// Bytes that may still be compared or cut anew. None: there was too much.
+    room: Cell<Option<u64>>,
 }
 
 impl<S: Source> Hand<'_, S> {
     /// False: there is too much.
     fn takes(&self, cost: u64) -> bool {
-        let left = self.room.get().checked_sub(cost);
-        self.room.set(left.unwrap_or(0));
-        if left.is_none() {
-            self.ran_out.set(true);
-        }
+        let left = self.room.get().and_then(|room| room.checked_sub(cost));
+        self.room.set(left);
         left.is_some()
     }
 
