@@ -46,24 +46,22 @@ pub(crate) type Result<T, E = ReplicaError> = std::result::Result<T, E>;
 impl ReplicaError {
     /// The disk has no room for what was to be written.
     pub fn is_full(&self) -> bool {
-        matches!(
-            self,
-            ReplicaError::Refused(Refusal::NoSpace)
-                | ReplicaError::Store(StoreError::Full(_))
-                | ReplicaError::Tree(whole::Error::Store(StoreError::Full(_)))
-                | ReplicaError::Chunks(chunks::ChunksError::Store(StoreError::Full(_)))
-        )
+        let is_told = matches!(self, ReplicaError::Refused(Refusal::NoSpace));
+        is_told || matches!(self.of_the_store(), Some(StoreError::Full(_)))
     }
 
     /// There is no descriptor left for another open file.
     pub fn is_short_of_descriptors(&self) -> bool {
+        self.of_the_store().is_some_and(StoreError::is_short_of_descriptors)
+    }
+
+    /// What the store has said, by whichever way it came here.
+    fn of_the_store(&self) -> Option<&StoreError> {
         match self {
             ReplicaError::Store(error)
             | ReplicaError::Tree(whole::Error::Store(error))
-            | ReplicaError::Chunks(chunks::ChunksError::Store(error)) => {
-                error.is_short_of_descriptors()
-            }
-            _ => false,
+            | ReplicaError::Chunks(chunks::ChunksError::Store(error)) => Some(error),
+            _ => None,
         }
     }
 
