@@ -21,6 +21,18 @@ as_root() {
     if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
 }
 
+# apt-get waits while another program installs packages, but not while one brings the lists of them up to date.
+update_lists() {
+    local said
+    for _ in $(seq 60); do
+        said=$(as_root env LC_ALL=C apt-get update -qq 2>&1) && return
+        [[ $said == *'Could not get lock'* ]] || break
+        sleep 5
+    done
+    echo "setup: $said" >&2
+    return 1
+}
+
 missing=()
 if command -v dpkg-query >/dev/null; then
     for package in "${packages[@]}"; do
@@ -30,7 +42,7 @@ if command -v dpkg-query >/dev/null; then
 fi
 if [ "${#missing[@]}" -gt 0 ]; then
     echo "setup: installing ${missing[*]}"
-    as_root apt-get -o DPkg::Lock::Timeout=300 update -qq
+    update_lists
     as_root env DEBIAN_FRONTEND=noninteractive \
         apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 elif ! command -v dpkg-query >/dev/null; then
