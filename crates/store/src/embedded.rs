@@ -21,7 +21,7 @@ use base::{Base, Flush, Place, close_redb, open_redb};
 use beneath::Beneath;
 use errors::{guarded, open_error};
 use log::Log;
-use room::ROOM_BYTES_MIN;
+use room::{Plenty, ROOM_BYTES_MIN};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -101,6 +101,7 @@ struct State {
     /// The number of one that failed when it was committed: whether it is there is seen when redb is
     /// opened again.
     doubtful: Option<u64>,
+    room: Plenty,
 }
 
 impl Database {
@@ -126,6 +127,7 @@ impl Database {
             log_is_noted: found.log_is_noted,
             flushes: found.flushes,
             doubtful: None,
+            room: Plenty::default(),
         };
         Ok(Database {
             path: path.to_path_buf(),
@@ -188,11 +190,11 @@ impl Database {
     fn commit(&self, state: &mut State, puts: Puts, durability: Durability) -> Result<()> {
         let bytes = bytes_of(&puts);
         self.look()?;
-        self.find_room(state, bytes)?;
-        let level = self.level();
-        let many =
-            level.young.versions() >= self.young_rows_max || level.young.bytes() >= YOUNG_BYTES_MAX;
-        drop(level);
+        let in_memory = durability == Durability::Later && !self.has_many();
+        if !(in_memory && state.room.goes_on(bytes)) {
+            self.find_room(state, bytes)?;
+        }
+        let many = self.has_many();
         match (durability, &self.log) {
             (Durability::Now, Some(log))
                 if state.log_is_noted && !state.unlogged && bytes < log::RECORD_BYTES_MAX =>
@@ -223,6 +225,12 @@ impl Database {
             .flat_map(|(table, rows)| rows.into_iter().map(move |(key, put)| (table, key, put)));
         self.level().young.commit(rows);
         Ok(())
+    }
+
+    /// What is young goes to redb with the next commit.
+    fn has_many(&self) -> bool {
+        let Level { young, .. } = &*self.level();
+        young.versions() >= self.young_rows_max || young.bytes() >= YOUNG_BYTES_MAX
     }
 
     fn commit_held(

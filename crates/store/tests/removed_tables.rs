@@ -36,9 +36,13 @@ fn opened(directory: &Path, way: Way) -> Result<Database> {
 }
 
 fn put(tables: &Database, number: u32) -> Result<()> {
+    put_as(tables, number, Durability::Now)
+}
+
+fn put_as(tables: &Database, number: u32, durability: Durability) -> Result<()> {
     let mut write = tables.write()?;
     write.put("rows", &number.to_be_bytes(), &[number as u8; 300])?;
-    write.commit(Durability::Now)
+    write.commit(durability)
 }
 
 fn filled(directory: &Path, way: Way) -> Database {
@@ -92,6 +96,24 @@ const MENDED: [(&str, Harm); 6] = [
         let _ = remove_dir_all(at.join(LOG));
     }),
 ];
+
+#[test]
+fn a_commit_to_memory_sees_it_too() {
+    for way in WAYS {
+        for (what, harm) in MENDED {
+            let directory = tempdir().unwrap();
+            let tables = filled(directory.path(), way);
+            // Of these not all look for room.
+            for more in 0..20 {
+                harm(directory.path());
+                put_as(&tables, ROWS + more, Durability::Later).unwrap();
+                assert!(tables.put_anew() > u64::from(more), "{what}, {way:?}");
+            }
+            let wanted: Vec<_> = (0..ROWS + 20).collect();
+            assert_eq!(rows(&tables), wanted, "{what}, {way:?}");
+        }
+    }
+}
 
 #[test]
 fn what_another_program_has_done_to_the_file_is_mended_before_a_commit_returns() {

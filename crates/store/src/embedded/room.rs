@@ -1,6 +1,7 @@
 //! Room on the disk of a database.
-//! Holds: a commit finds its room before it begins; what memory alone has keeps its own. Room that
-//! the disk keeps from others counts, where it is ours.
+//! Holds: a commit finds its room before it begins; of those that go to memory alone one in sixteen
+//! does, where the disk has a gigabyte besides; what memory alone has keeps its own. Room that the disk
+//! keeps from others counts, where it is ours.
 
 use super::young::Puts;
 use super::{Database, State};
@@ -23,6 +24,33 @@ const UNDURABLE_ONE_IN: u64 = 4;
 /// So little may wait in any case: a disk that is nearly full is not made to sync each commit.
 const WAITING_BYTES_MIN: u64 = 64 << 10;
 
+/// Of a disk that has so much besides, commits to memory look only now and then.
+const PLENTY_BYTES: u64 = 1 << 30;
+/// So many go between two looks, of so many bytes each.
+const UNLOOKED_MAX: u32 = 15;
+const UNLOOKED_BYTES_MAX: u64 = 64 << 10;
+
+/// What the last look has shown.
+#[derive(Debug, Default)]
+pub(super) struct Plenty {
+    /// Commits to memory that may go without another look at the disk.
+    unlooked: u32,
+}
+
+impl Plenty {
+    /// Whether a commit of so many bytes may.
+    pub fn goes_on(&mut self, bytes: u64) -> bool {
+        let may = self.unlooked > 0 && bytes <= UNLOOKED_BYTES_MAX;
+        self.unlooked = if may { self.unlooked - 1 } else { 0 };
+        may
+    }
+
+    fn is_seen(&mut self, free: u64, wanted: u64) {
+        let is_plenty = free >= wanted.saturating_add(PLENTY_BYTES);
+        self.unlooked = if is_plenty { UNLOOKED_MAX } else { 0 };
+    }
+}
+
 impl Database {
     /// Whether the disk has room for so many bytes more. What memory alone has goes there first,
     /// where that is much beside the room that is left.
@@ -35,7 +63,9 @@ impl Database {
         let free = files::free_bytes(parent_path(&self.path))?;
         let is_much =
             taken_by(waiting) > (free / UNDURABLE_ONE_IN).max(taken_by(WAITING_BYTES_MIN));
-        let fits = self.takes(bytes + waiting)?;
+        let wanted = room_for(bytes + waiting);
+        state.room.is_seen(free, wanted);
+        let fits = free >= wanted || self.takes(bytes + waiting)?;
         if fits && !is_much {
             return Ok(());
         }
@@ -82,6 +112,20 @@ fn room_for(bytes: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_there_is_plenty_some_commits_to_memory_do_without_a_look() {
+        let mut room = Plenty::default();
+        assert!(!room.goes_on(1), "nobody has looked");
+        room.is_seen(PLENTY_BYTES + 8, 9);
+        assert!(!room.goes_on(1), "it is not plenty");
+        room.is_seen(PLENTY_BYTES + 9, 9);
+        assert!((0..UNLOOKED_MAX).all(|_| room.goes_on(UNLOOKED_BYTES_MAX)));
+        assert!(!room.goes_on(1), "it is time to look");
+        room.is_seen(u64::MAX, 9);
+        assert!(!room.goes_on(UNLOOKED_BYTES_MAX + 1), "it is a large one");
+        assert!(!room.goes_on(1), "the look for that one counts");
+    }
 
     #[test]
     fn a_commit_needs_room_for_what_it_brings_and_some_more() {
