@@ -52,7 +52,7 @@ pub struct FileJournal {
 struct State {
     /// In order; the last one is the newest.
     segments: VecDeque<Segment>,
-    newest: Arc<File>,
+    newest: kept::Open,
     /// All of the newest, so that it can be written anew.
     newest_bytes: Vec<u8>,
     next: Position,
@@ -132,16 +132,16 @@ impl FileJournal {
     /// Begins a segment. What the old ones hold is synced before, so only the newest can be torn.
     fn begin_segment(&self, state: &mut State) -> Result<()> {
         self.look_at_newest(state)?;
-        if let Err(error) = state.newest.sync_data() {
+        if let Err(error) = state.newest.file.sync_data() {
             self.group.note_failure();
             return Err(files::failed(&self.directory, error));
         }
         self.group.note(state.next - 1);
         locked(&self.mark).note(state.next - 1);
-        let (segment, file) = make_segment(&self.directory, state.next)?;
-        let before = std::mem::replace(&mut state.newest, Arc::new(file));
+        let (segment, opened) = make_segment(&self.directory, state.next)?;
+        let before = std::mem::replace(&mut state.newest, opened);
         if state.segments.len() <= kept::OPEN_MAX {
-            state.segments.back_mut().expect("open makes the first").file = Some(before);
+            state.segments.back_mut().expect("open makes the first").file = Some(before.file);
         }
         state.segments.push_back(segment);
         state.newest_bytes = envelope::header(state.next).to_vec();
@@ -162,7 +162,7 @@ impl Journal for FileJournal {
         let position = state.next;
         let bytes = envelope::sealed(position, self.group.synced(), record);
         let segment = newest(&state);
-        files::append_at(&state.newest, &segment.path, segment.bytes, &bytes)?;
+        files::append_at(&state.newest.file, &segment.path, segment.bytes, &bytes)?;
         let segment = state.segments.back_mut().expect("open makes the first");
         segment.marks.note(position, segment.bytes);
         segment.bytes += bytes.len() as u64;
@@ -180,7 +180,7 @@ impl Journal for FileJournal {
         self.group.upto(wanted, || {
             let (file, last) = {
                 let state = locked(&self.state);
-                (state.newest.clone(), state.next - 1)
+                (state.newest.file.clone(), state.next - 1)
             };
             file.sync_data().map_err(|source| files::failed(&self.directory, source))?;
             locked(&self.mark).note(last);
@@ -245,11 +245,11 @@ fn newest(state: &State) -> &Segment {
     state.segments.back().expect("open makes the first, and retire keeps the newest")
 }
 
-fn make_segment(directory: &Path, first: Position) -> Result<(Segment, File)> {
+fn make_segment(directory: &Path, first: Position) -> Result<(Segment, kept::Open)> {
     let path = directory.join(format!("{first:016x}{ENDING}"));
     let made = write_header(&path, first).and_then(|file| {
         files::sync_directory(directory)?;
-        Ok(file)
+        kept::Open::of(file, &path)
     });
     if made.is_err()
         && let Err(error) = files::remove(&path)
@@ -278,15 +278,14 @@ fn recovered(directory: &Path, synced: Position) -> Result<State> {
         cut_tail(directory, &path, &bytes, offset)?;
     }
     let newest = match segments.back() {
-        Some(segment) => files::open(&segment.path, false)?,
+        Some(segment) => kept::Open::of(files::open(&segment.path, false)?, &segment.path)?,
         None => {
-            let (segment, file) = make_segment(directory, next)?;
+            let (segment, opened) = make_segment(directory, next)?;
             segments.push_back(segment);
             newest_bytes = envelope::header(next).to_vec();
-            file
+            opened
         }
     };
-    let newest = Arc::new(newest);
     Ok(State { segments, newest, newest_bytes, next, turn: 0, put_anew: 0 })
 }
 

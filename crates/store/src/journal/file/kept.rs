@@ -7,7 +7,7 @@ use super::{ENDING, FileJournal, SALVAGE, Segment, State, SyncedMark, newest};
 use crate::error::Result;
 use crate::files::{self, locked};
 use crate::journal::envelope;
-use crate::kept::{identity, is_gone, moved, parent_of, parent_path};
+use crate::kept::{Identity, identity, is_gone, moved, parent_of, parent_path};
 use std::fs::{File, Metadata};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -21,6 +21,19 @@ pub const LOOKED_AT: usize = 8;
 
 /// What is kept of the newest segment grows by so much: twice as much would be for nothing.
 const GROWS_BY: usize = 256 << 10;
+
+/// A segment to which records are appended, and which file it is.
+pub struct Open {
+    pub file: Arc<File>,
+    is: Identity,
+}
+
+impl Open {
+    pub fn of(file: File, path: &Path) -> Result<Open> {
+        let is = identity(&file.metadata().map_err(|source| files::failed(path, source))?);
+        Ok(Open { file: Arc::new(file), is })
+    }
+}
 
 pub fn add(kept: &mut Vec<u8>, bytes: &[u8]) {
     if kept.capacity() - kept.len() < bytes.len() {
@@ -69,8 +82,9 @@ impl FileJournal {
             }
         }
         if !is_newest_there(state) {
-            let file = self.write_anew(&newest(state).path, &state.newest_bytes)?;
-            state.newest = Arc::new(file);
+            let path = &newest(state).path;
+            let file = self.write_anew(path, &state.newest_bytes)?;
+            state.newest = Open::of(file, path)?;
             self.group.note(state.next - 1);
         }
         let mut mark = locked(&self.mark);
@@ -119,25 +133,27 @@ impl FileJournal {
 }
 
 fn is_newest_there(state: &State) -> bool {
-    let segment = newest(state);
-    let is_whole = |open: Metadata| open.nlink() > 0 && open.len() == segment.bytes;
-    state.newest.metadata().is_ok_and(is_whole) && lies(segment, Some(&state.newest))
+    let is_whole = |open: Metadata| open.nlink() > 0 && open.len() == newest(state).bytes;
+    match lies(newest(state), Some(state.newest.is)) {
+        // The open file was seen by its name.
+        Some(lies) => lies,
+        None => state.newest.file.metadata().is_ok_and(is_whole),
+    }
 }
 
 fn is_there(segment: &Segment) -> bool {
-    lies(segment, segment.file.as_deref())
+    let open = segment.file.as_ref().and_then(|file| file.metadata().ok());
+    lies(segment, open.as_ref().map(identity)).unwrap_or(true)
 }
 
-/// Where its name says, and as the file that is open, if one is. What may not be looked at may be
-/// there all the same.
-fn lies(segment: &Segment, open: Option<&File>) -> bool {
-    let is_open_one = |found: &Metadata| {
-        let open = open.and_then(|open| open.metadata().ok());
-        open.is_none_or(|open| identity(&open) == identity(found))
-    };
+/// Where its name says, and as the file that is open, if one is. None: what may not be looked at may
+/// be there all the same.
+fn lies(segment: &Segment, open: Option<Identity>) -> Option<bool> {
+    let is_open_one = |found: &Metadata| open.is_none_or(|open| open == identity(found));
     match std::fs::symlink_metadata(&segment.path) {
-        Ok(found) => found.is_file() && found.len() == segment.bytes && is_open_one(&found),
-        Err(error) => !is_gone(&error),
+        Ok(found) => Some(found.is_file() && found.len() == segment.bytes && is_open_one(&found)),
+        Err(error) if is_gone(&error) => Some(false),
+        Err(_) => None,
     }
 }
 
