@@ -129,6 +129,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if self.change_unborn(uid, file, change)? {
             return Ok(true);
         }
+        let is_kept = self.files().is_kept_nameless(file) || self.known().gone_here(file).is_some();
+        if !is_kept {
+            return Ok(false);
+        }
         let is_gone = matches!(self.node_here(file), Ok(None));
         let mut files = self.files();
         let mut known = self.known();
@@ -150,6 +154,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 }
 
 impl<K: Container> Files<K> {
+    /// Somebody has it open, and its last name has gone.
+    fn is_kept_nameless(&self, file: FileId) -> bool {
+        let mut versions = self.open.range((file, 0)..=(file, u32::MAX));
+        versions.any(|(_, open)| open.unlinked.is_some())
+    }
+
     /// The last name of a file is there again. What was written to it without one is to be stored.
     pub fn named_again(&mut self, file: FileId) {
         let versions = self.open.range_mut((file, 0)..=(file, u32::MAX));
