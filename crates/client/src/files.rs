@@ -22,6 +22,7 @@ mod lending;
 mod nameless;
 mod opening;
 mod plain;
+mod prepared;
 mod privileged;
 mod renewed;
 mod since;
@@ -77,6 +78,8 @@ pub(crate) struct Files<K> {
     plain: plain::Plain,
     /// A version in whose place another one has just been opened.
     left: Option<(FileId, Presence)>,
+    /// What was made for a file that is about to be opened.
+    prepared: Option<(Key, K)>,
     /// What nobody waits for is not cut any more: it is kept as it is.
     cuts_no_more: bool,
 }
@@ -94,6 +97,7 @@ impl<K> Default for Files<K> {
             twice: BTreeSet::new(),
             plain: plain::Plain::default(),
             left: None,
+            prepared: None,
             cuts_no_more: false,
         }
     }

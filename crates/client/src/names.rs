@@ -159,19 +159,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Step<Done<(Found, Opened)>> {
         self.has_place()?;
         // With its container, or not at all: a disk may have room for the one and not for the other.
-        let mut container = None;
+        let mut prepared = None;
         let also = |write: &mut dyn Write, update: &Update| {
-            container = Some(self.prepare_container(write, update)?);
+            prepared = Some(self.prepare_container(write, update)?);
             Ok(())
         };
         let made = match self.make_with(caller, parent, name, making, also) {
             Ok(made) => made,
             Err(stop) => {
-                self.remove_prepared(container);
+                self.remove_prepared(prepared.map(|(key, _)| key));
                 return Err(stop);
             }
         };
-        let opened = self.open_new(&made.value, flags)?;
+        let opened = self.open_new(&made.value, flags, prepared)?;
         Ok(Done { value: (made.value, opened), wait: made.wait })
     }
 

@@ -131,6 +131,10 @@ pub trait Container: Clone + Send + Sync + 'static {
     fn look(&self) -> Result<()> {
         Ok(())
     }
+    /// Whether its name leads to it, as when it was opened. False: that it does is not known.
+    fn is_kept(&self) -> Result<bool> {
+        Ok(false)
+    }
     /// The kernel's descriptor, if it is an ordinary file of this machine.
     fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>>;
 }

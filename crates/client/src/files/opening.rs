@@ -13,10 +13,10 @@ use crate::ranks::Ranked;
 use crate::room::taken;
 use crate::types::{Caller, Done, Error, Found, Handle, OpenFlags, Opened, Step, Stop};
 use chunks::Described;
-use model::{Change, Contents, FileId, Kind, Node, Update};
+use model::{FileId, Kind, Node};
 use protocol::{Objection, Upstream};
 use store::container::Key;
-use store::{Container, Containers, Durability, Result as StoreResult, StoreError, Write};
+use store::{Container, Containers, Durability, Result as StoreResult, StoreError};
 
 /// Which of two containers was used later is told by no less.
 const USED_GRAIN_SECS: i64 = 30;
@@ -145,12 +145,21 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(Done { value: opened, wait: None })
     }
 
-    pub(crate) fn open_new(&self, found: &Found, flags: OpenFlags) -> Step<Opened> {
+    /// Of a file that was made just now, with this container.
+    pub(crate) fn open_new(
+        &self,
+        found: &Found,
+        flags: OpenFlags,
+        prepared: Option<(Key, C::Container)>,
+    ) -> Step<Opened> {
         let shares_locks = self.lends(found.file, flags).shares_locks;
         let (inode, lends) = (Inode::of(found.file), Lends { shares_locks, ..Lends::default() });
         let mut files = self.files();
         let opener = Opener::Kernel { inode, lends };
-        let opened = self.open_version(&mut files, (found.file, &found.node), flags, opener)?;
+        files.prepared = prepared;
+        let opened = self.open_version(&mut files, (found.file, &found.node), flags, opener);
+        files.prepared = None;
+        let opened = opened?;
         self.let_go(files);
         Ok(opened)
     }
@@ -294,7 +303,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let current = row.version == node.contents_stamp || row.dirty.is_some();
             if current && newest.is_none_or(|newest| newest < row.generation) {
                 let key = Key { file: file.0, generation: row.generation };
-                let container = self.inner.containers.open(key, false).map_err(failed)?;
+                let container = self.container_there(files, key).map_err(failed)?;
                 found = match container {
                     Some(container)
                         if row.dirty.is_some()
@@ -378,33 +387,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             container.set_length(size)?;
         }
         Ok(container)
-    }
-
-    /// The container of a file that is about to be made, and noted as its version.
-    pub(crate) fn prepare_container(
-        &self,
-        write: &mut dyn Write,
-        made: &Update,
-    ) -> StoreResult<Key> {
-        let Change::Make { file, .. } = made.change else {
-            unreachable!("only what makes a file has it prepared")
-        };
-        let row = Presence::load(&*write, file)?;
-        let generation = row.map_or(0, |row| row.generation.wrapping_add(1));
-        let key = Key { file: file.0, generation };
-        self.fresh_container(key, 0)?;
-        let used = self.inner.world.clock.time().secs;
-        let presence = Presence::new(generation, made.stamp, Contents::EMPTY, used);
-        presence.save(write, file)?;
-        Ok(key)
-    }
-
-    /// The file was not made after all.
-    pub(crate) fn remove_prepared(&self, container: Option<Key>) {
-        let Some(key) = container else { return };
-        if let Err(error) = self.inner.containers.remove(key) {
-            tracing::debug!(%error, "a container that is not needed could not be removed");
-        }
     }
 
     /// The contents have been stored as `version`: the open file is that version now.

@@ -96,7 +96,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         drop(files);
         drop(core);
         let found = Found { file, node };
-        let opened = self.open_new(&found, flags)?;
+        let opened = self.open_new(&found, flags, None)?;
         Ok((found, opened))
     }
 

@@ -16,7 +16,7 @@ use crate::kept::{self, Identity, identity, is_gone, moved, parent_of, parent_pa
 use crate::ordinary;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -26,9 +26,7 @@ use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 mod readable;
-
-/// Zeros written at a time where the file system cannot punch holes.
-static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+mod zeros;
 
 /// Bytes that are copied at once from one container to another.
 const COPY_BYTES_MAX: usize = 1 << 20;
@@ -227,12 +225,15 @@ impl OrdinaryFile {
 
     /// It lies where its name says, or that cannot be told.
     fn is_there(&self) -> Result<bool> {
-        let path = &self.0.path;
-        let open = self.0.file.metadata().map_err(|source| files::failed(path, source))?;
-        Ok(match std::fs::symlink_metadata(path) {
+        let open = self.metadata()?;
+        Ok(match std::fs::symlink_metadata(&self.0.path) {
             Ok(found) => identity(&found) == identity(&open),
             Err(error) => !is_gone(&error),
         })
+    }
+
+    fn metadata(&self) -> Result<Metadata> {
+        self.0.file.metadata().map_err(|source| files::failed(&self.0.path, source))
     }
 
     fn failed(&self, errno: Errno) -> StoreError {
@@ -308,17 +309,6 @@ impl OrdinaryFile {
         Ok(true)
     }
 
-    fn write_zeros(&self, offset: u64, length: u64) -> Result<()> {
-        let mut at = offset;
-        let end = offset.saturating_add(length).min(self.length()?);
-        while at < end {
-            let count = (end - at).min(ZEROS.len() as u64);
-            self.write(at, &ZEROS[..count as usize])?;
-            at += count;
-        }
-        Ok(())
-    }
-
     /// None: there is no further data, or no further hole, before the end of the file.
     fn seek(&self, to: SeekFrom) -> Result<Option<u64>> {
         match rustix::fs::seek(&self.0.file, to) {
@@ -359,12 +349,7 @@ impl Container for OrdinaryFile {
         if length == 0 {
             return Ok(());
         }
-        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match rustix::fs::fallocate(&self.0.file, mode, offset, length) {
-            Ok(()) => Ok(()),
-            Err(Errno::OPNOTSUPP) => self.write_zeros(offset, length),
-            Err(errno) => Err(self.failed(errno)),
-        }
+        self.clear(FallocateFlags::PUNCH_HOLE, offset, length)
     }
 
     fn zero(&self, offset: u64, length: u64) -> Result<()> {
@@ -373,12 +358,7 @@ impl Container for OrdinaryFile {
         }
         // What there is no room for stays as it is.
         self.set_aside(offset, length)?;
-        let mode = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
-        match rustix::fs::fallocate(&self.0.file, mode, offset, length) {
-            Ok(()) => Ok(()),
-            Err(Errno::OPNOTSUPP) => self.write_zeros(offset, length),
-            Err(errno) => Err(self.failed(errno)),
-        }
+        self.clear(FallocateFlags::ZERO_RANGE, offset, length)
     }
 
     fn set_aside(&self, offset: u64, length: u64) -> Result<()> {
@@ -419,15 +399,11 @@ impl Container for OrdinaryFile {
     }
 
     fn allocated(&self) -> Result<u64> {
-        let metadata = self.0.file.metadata();
-        metadata
-            .map(|metadata| metadata.blocks() * BLOCK_BYTES)
-            .map_err(|source| files::failed(&self.0.path, source))
+        self.metadata().map(|metadata| metadata.blocks() * BLOCK_BYTES)
     }
 
     fn changed_at(&self) -> Result<Option<(i64, u32)>> {
-        let metadata = self.0.file.metadata();
-        let metadata = metadata.map_err(|source| files::failed(&self.0.path, source))?;
+        let metadata = self.metadata()?;
         let nanos = u32::try_from(metadata.mtime_nsec()).unwrap_or(0);
         Ok(Some((metadata.mtime(), nanos)))
     }
@@ -492,6 +468,10 @@ impl Container for OrdinaryFile {
             );
         }
         Ok(())
+    }
+
+    fn is_kept(&self) -> Result<bool> {
+        self.is_there()
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
