@@ -30,16 +30,20 @@ pub fn find(tables: &dyn Read, name: &ChunkName) -> Result<Vec<Place>, StoreErro
     Ok(row.map(|bytes| decode(&bytes)).unwrap_or_default())
 }
 
-/// The chunk was seen here.
-pub fn note(tables: &mut dyn Write, name: &ChunkName, place: Place) -> Result<(), StoreError> {
-    let mut places = find(tables, name)?;
-    if places.first() == Some(&place) {
-        return Ok(());
+/// The chunk was seen here. Gives where it was before, as `find`.
+pub fn note(
+    tables: &mut dyn Write,
+    name: &ChunkName,
+    place: Place,
+) -> Result<Vec<Place>, StoreError> {
+    let before = find(tables, name)?;
+    if before.first() != Some(&place) {
+        let others = before.iter().filter(|known| **known != place);
+        let places: Vec<Place> =
+            [&place].into_iter().chain(others).take(PLACES_MAX).copied().collect();
+        tables.put(TABLE, &name.0, &encode(&places))?;
     }
-    places.retain(|known| *known != place);
-    places.insert(0, place);
-    places.truncate(PLACES_MAX);
-    tables.put(TABLE, &name.0, &encode(&places))
+    Ok(before)
 }
 
 /// The chunk is not here.

@@ -75,16 +75,28 @@ fn bare(name: &[u8]) -> &[u8] {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    /// The file that new contents are likely to be like, for a file of which there was no version.
+    /// The files that new contents are likely to be like, the likeliest first, for a file of which
+    /// there was no version. Which of them the replica above has too is seen when they are sent.
     pub(crate) fn guess_for(
         &self,
         described: &Described,
         file: FileId,
         container: &C::Container,
-    ) -> Option<FileId> {
-        if let Some(alike) = self.most_alike(described, file) {
-            return Some(alike);
+    ) -> Vec<FileId> {
+        let alike = self.votes_on(described, file).best();
+        if !alike.is_empty() {
+            return alike;
         }
+        self.guess_by_name(described, file, container).into_iter().collect()
+    }
+
+    /// Of contents that are packed, of which the index cannot tell.
+    pub(crate) fn guess_by_name(
+        &self,
+        described: &Described,
+        file: FileId,
+        container: &C::Container,
+    ) -> Option<FileId> {
         let head = container.read(0, HEAD_BYTES).ok().filter(|head| is_packed(head))?;
         let (place, before) = {
             let kin = self.kin();

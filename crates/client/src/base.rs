@@ -14,21 +14,16 @@ use crate::types::Error;
 use crate::unreadable::readable;
 use crate::worth;
 use chunks::delta::{Codec, Effort, is_packed, parts_of};
-use chunks::sketch::FEATURES;
-use chunks::{Described, Placed, pack_against, stretch_of, unpack_against};
-use model::{Change, ChunkName, FileId, Piece, Stamp, Update, View};
+use chunks::{Placed, pack_against, stretch_of, unpack_against};
+use model::{Change, ChunkName, FileId, Stamp, Update, View};
 use protocol::{Base, CODED_BYTES_MAX, Delta, EntryState, PAYLOAD_BYTES_MAX, Range, Upstream};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::container::Key;
-use store::{Container, Containers};
+use store::{Container, Containers, StoreError};
 use volume::partial::Tree;
 
 /// Fewer bytes are not worth looking for a base.
 const TARGET_BYTES_MIN: u64 = 64;
-/// Of the chunks of a new file, so many are looked for in other files to find one that is like it.
-const VOTES_MAX: usize = 4096;
-
 /// A base with less than one byte for so many of the contents is taken only for want of a better.
 const SMALL_ONE_IN: u64 = 4;
 
@@ -44,9 +39,6 @@ struct Coded<'a, K> {
     plan: &'a Plan,
     source: &'a Source<K>,
 }
-
-/// Files that have most of the same, of which the first that both sides have is taken.
-const ALIKE_MAX: usize = 8;
 
 /// Contents that may be like what is to be sent or fetched.
 pub(crate) struct Source<K> {
@@ -193,9 +185,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(Some(source));
         }
         let before = self.kin().before(*file);
-        let guesses =
-            [(Some(*file), Some(*expects)), (Some(*file), None), (before, None), (plan.kin, None)];
+        let guesses = [(Some(*file), Some(*expects)), (Some(*file), None), (before, None)];
         // What a program has only begun with, before it wrote the rest, is like nothing.
+        let is_large = |source: &Source<_>| source.size >= contents.size / SMALL_ONE_IN;
         let mut small = None;
         for (file, version) in guesses {
             let Some(file) = file else { continue };
@@ -205,12 +197,44 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             if Some(stamp.replica) == replica && stamp.number > settled {
                 continue;
             }
-            if source.size >= contents.size / SMALL_ONE_IN {
+            if is_large(&source) {
                 return Ok(Some(source));
             }
             small.get_or_insert(source);
         }
-        Ok(small)
+        let alike = self.source_among(&plan.kin)?;
+        let is_better = small.is_none() || alike.as_ref().is_some_and(is_large);
+        Ok(if is_better { alike } else { small })
+    }
+
+    /// What is here of the first of these files that the replica above has too. Where that has come to
+    /// nothing already, nothing is: the others are less like it.
+    fn source_among(&self, kin: &[FileId]) -> Result<Option<Source<C::Container>>, Error> {
+        for file in kin {
+            let Ok(Some(version)) = self.newest_here(*file) else { continue };
+            if !self.is_settled(version) {
+                continue;
+            }
+            if self.kin().is_useless(*file, version) {
+                return Ok(None);
+            }
+            match self.source(*file, Some(version)) {
+                Ok(Some(source)) => return Ok(Some(source)),
+                Err(Error::TooManyOpen) => return Err(Error::TooManyOpen),
+                // One that cannot be read keeps nothing from being sent.
+                Ok(None) | Err(_) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// The version of a file that is here, as `source` takes it.
+    fn newest_here(&self, file: FileId) -> Result<Option<Stamp>, StoreError> {
+        if let Some((_, kept)) = self.trash().find(file, None) {
+            return Ok(Some(kept.version));
+        }
+        let row = Presence::load(&*self.inner.tables.read()?, file)?;
+        Ok(row.map(|row| row.version))
     }
 
     /// The version that was written over in place, as the container still gives it.
@@ -264,7 +288,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         file: FileId,
         pieces: &[Placed],
     ) -> Result<Option<Source<C::Container>>, Error> {
-        for alike in self.by_votes(pieces, (&[], 0), file) {
+        for alike in self.votes(pieces, (&[], 0), file).best() {
             if let Some(source) = self.settled_source(alike)? {
                 return Ok(Some(source));
             }
@@ -296,18 +320,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Some(version.replica) != core.meta.replica || version.number <= core.meta.settled
     }
 
-    /// The file that has most of what these contents consist of, as far as the index knows: by
-    /// the chunks that both have, and where there are none by what both look like. One that the
-    /// replica above has is taken before one that it has not, such as the temporary file that
-    /// this one is a copy of.
-    pub(crate) fn most_alike(&self, described: &Described, file: FileId) -> Option<FileId> {
-        // Each feature in common speaks for its part of the contents.
-        let part = described.tree.contents.size / FEATURES as u64;
-        let alike = self.by_votes(&described.pieces, (&described.features, part), file);
-        let settled = |file: &&FileId| matches!(self.settled_source(**file), Ok(Some(_)));
-        alike.iter().find(settled).or(alike.first()).copied()
-    }
-
     /// Whether something is here that a version of this file may be sent against.
     pub(crate) fn has_base(&self, file: FileId) -> bool {
         matches!(self.settled_source(file), Ok(Some(_)))
@@ -317,41 +329,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub(crate) fn head_of(&self, file: FileId) -> Option<Vec<u8>> {
         let source = self.settled_source(file).ok()??;
         source.read(Range { offset: 0, length: source.size.min(KIND_BYTES) }).ok()?
-    }
-
-    /// The files that have most, a few, the best first.
-    fn by_votes(&self, pieces: &[Placed], looks: (&[ChunkName], u64), file: FileId) -> Vec<FileId> {
-        let votes = self.votes(pieces, looks, file).unwrap_or_default();
-        let mut votes: Vec<(u64, FileId)> =
-            votes.into_iter().map(|(file, bytes)| (bytes, file)).collect();
-        votes.sort_unstable_by(|one, other| other.cmp(one));
-        votes.into_iter().map(|(_, file)| file).take(ALIKE_MAX).collect()
-    }
-
-    fn votes(
-        &self,
-        pieces: &[Placed],
-        (features, part): (&[ChunkName], u64),
-        file: FileId,
-    ) -> Option<BTreeMap<FileId, u64>> {
-        let read = self.inner.tables.read().ok()?;
-        let mut votes: BTreeMap<FileId, u64> = BTreeMap::new();
-        for placed in pieces.iter().take(VOTES_MAX) {
-            let Piece::Chunk { name, length } = placed.piece else { continue };
-            let places = chunks::index::find(&*read, &name).ok()?;
-            let mut files: Vec<FileId> = places.iter().map(|place| place.file).collect();
-            files.dedup();
-            for other in files.into_iter().filter(|other| *other != file) {
-                *votes.entry(other).or_default() += length;
-            }
-        }
-        for feature in features {
-            let places = chunks::index::find(&*read, feature).ok()?;
-            for place in places.iter().filter(|place| place.file != file) {
-                *votes.entry(place.file).or_default() += part;
-            }
-        }
-        Some(votes)
     }
 
     /// Chunks of a pending store against one version; none where they are better sent by

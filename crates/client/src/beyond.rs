@@ -6,6 +6,7 @@ use crate::client::{Client, error_of};
 use crate::contents::note_pieces;
 use crate::plan::{Plan, describe_container_while};
 use crate::types::Error;
+use crate::votes::Votes;
 use chunks::{ChunksError, Described, Growing, Placed, index};
 use model::{ChunkName, Update};
 use protocol::Upstream;
@@ -31,7 +32,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     fn note_beyond(&self, key: Key, pieces: &[Placed]) -> Result<(), ChunksError> {
         let mut write = self.inner.tables.write()?;
-        note_pieces(&mut *write, model::FileId(key.file), key.generation, pieces)?;
+        let file = model::FileId(key.file);
+        note_pieces(&mut *write, (file, key.generation), pieces, &mut Votes::on(file))?;
         Ok(write.commit(Durability::Later)?)
     }
 

@@ -13,9 +13,10 @@ use crate::presence::{Dirty, Presence};
 use crate::ranks::{self, Rank};
 use crate::room::taken;
 use crate::types::{Error, Need, Step, Stop};
+use crate::votes::Votes;
 use chunks::index::{self, Place};
 use chunks::{Described, Placed};
-use model::{Change, ChunkName, Contents, FileId, Piece, Stamp, Time, View};
+use model::{Change, Contents, FileId, Piece, Stamp, Time, View};
 use protocol::Upstream;
 use std::sync::Arc;
 use store::{Container, Containers, Durability, StoreError, Write};
@@ -43,6 +44,15 @@ impl Written {
     fn may_be_unwritten(&self, contents: Contents) -> bool {
         let said = self.mtime.is_some() || self.dirty.mtime.is_some() || self.overtook;
         !said && contents == self.before && self.dirty.expects == self.version
+    }
+
+    /// The plan of its store, with what is known besides of how to send it.
+    fn planned(&self, mut plan: Plan) -> Plan {
+        plan.images = self.images.clone().map(Arc::new);
+        plan.early = self.front.as_ref().map(|front| front.work.clone());
+        plan.early = plan.early.filter(|work| work.has_sent());
+        plan.sends_on = plan.early.is_some();
+        plan
     }
 }
 
@@ -91,10 +101,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if written.may_be_unwritten(described.tree.contents) && self.is_current(grip, &written)? {
             return self.leave_unwritten(grip, &written).map(|()| None);
         }
-        // Before the index learns of this file itself.
         let kin = match fresh {
             Some(_) => None,
-            None => self.guess_for(&described, grip.file, &grip.container),
+            None => self.guess_by_name(&described, grip.file, &grip.container),
         };
         let mtime = self.mtime_to_store(grip, &written, described.tree.contents);
         let uid = uid.unwrap_or(written.dirty.uid);
@@ -103,9 +112,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             drop(core);
             return self.store_nothing(grip).map(|()| None);
         }
-        let described = (&described, fresh.as_deref());
-        let upon = None;
-        let wait = self.log_store(&mut core, grip, described, &written, (mtime, uid, kin, upon))?;
+        let cut = (&described, fresh.as_deref());
+        let wait = self.log_store(&mut core, grip, cut, &written, (mtime, uid, kin, None))?;
         drop(core);
         self.after_change()?;
         Ok(wait)
@@ -152,8 +160,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let part = self.note_part(&mut core, grip, &described)?;
         let upon = Some((presence, part));
-        let wait =
-            self.log_store(&mut core, grip, (&described, None), written, (mtime, uid, None, upon))?;
+        let cut = (&described, None);
+        let wait = self.log_store(&mut core, grip, cut, written, (mtime, uid, None, upon))?;
         drop(core);
         self.after_change()?;
         Ok(wait)
@@ -239,7 +247,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let contents = described.tree.contents;
         let change =
             Change::Store { file: grip.file, expects: written.dirty.expects, contents, mtime };
-        let mut stored = None;
+        let (mut stored, mut votes) = (None, Votes::on(grip.file));
         let now = self.inner.world.clock.time();
         // What was open before the lease ran out may be stored: the origin looks at what it
         // expects to find.
@@ -266,11 +274,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 };
                 let presence = Presence { plain: written.plain, ..presence };
                 presence.save(write, grip.file)?;
-                note_pieces(write, grip.file, grip.generation, fresh.unwrap_or(&described.pieces))?;
+                let pieces = fresh.unwrap_or(&described.pieces);
+                note_pieces(write, (grip.file, grip.generation), pieces, &mut votes)?;
                 if upon.is_none() {
                     self.note_recipe(write, grip.file, described, fresh.is_none())?;
                 }
-                note_features(write, grip.file, grip.generation, &described.features)?;
+                note_features(write, (grip.file, grip.generation), described, &mut votes)?;
                 stored = Some(presence);
                 Ok(())
             },
@@ -283,14 +292,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if written.overtook {
             core.waiters.owe(number);
         }
-        let images = written.images.clone().map(Arc::new);
+        // What is cut anew in part has a version before it, or lies upon one.
+        let is_all = fresh.is_none() && upon.is_none();
+        let alike = if is_all { votes.best() } else { Vec::new() };
+        let kin = if alike.is_empty() { kin.into_iter().collect() } else { alike };
         let most = self.inner.settings.plan_chunks_max;
-        let mut plan = Plan::new(grip.file, grip.generation, described, kin, most);
-        plan.images = images;
-        plan.early = written.front.as_ref().map(|front| front.work.clone());
-        plan.early = plan.early.filter(|work| work.has_sent());
-        plan.sends_on = plan.early.is_some();
-        core.plans.insert(number, plan);
+        let plan = Plan::new(grip.file, grip.generation, described, kin, most);
+        core.plans.insert(number, written.planned(plan));
         Ok(done.wait)
     }
 
@@ -393,36 +401,42 @@ pub(crate) fn whole(
 /// Notes where each chunk of a container is, and what it looks like.
 pub(crate) fn note_places(
     write: &mut dyn Write,
-    file: FileId,
-    generation: u32,
+    (file, generation): (FileId, u32),
     described: &Described,
 ) -> Result<(), StoreError> {
-    note_pieces(write, file, generation, &described.pieces)?;
-    note_features(write, file, generation, &described.features)
+    let mut votes = Votes::on(file);
+    note_pieces(write, (file, generation), &described.pieces, &mut votes)?;
+    note_features(write, (file, generation), described, &mut votes)
 }
 
+/// Where other files have them, too, counts for those.
 pub(crate) fn note_pieces(
     write: &mut dyn Write,
-    file: FileId,
-    generation: u32,
+    (file, generation): (FileId, u32),
     pieces: &[Placed],
+    votes: &mut Votes,
 ) -> Result<(), StoreError> {
     for placed in pieces {
         let Piece::Chunk { name, length } = placed.piece else { continue };
-        let length = u32::try_from(length).expect("no chunk is longer than 1 MiB");
-        index::note(write, &name, Place { file, generation, offset: placed.offset, length })?;
+        let short = u32::try_from(length).expect("no chunk is longer than 1 MiB");
+        let place = Place { file, generation, offset: placed.offset, length: short };
+        votes.of_chunk(&index::note(write, &name, place)?, length);
     }
     Ok(())
 }
 
 /// Notes what a container looks like.
-pub(crate) fn note_features(
+fn note_features(
     write: &mut dyn Write,
-    file: FileId,
-    generation: u32,
-    features: &[ChunkName],
+    (file, generation): (FileId, u32),
+    described: &Described,
+    votes: &mut Votes,
 ) -> Result<(), StoreError> {
     // They stand for no stretch of the file.
     let place = Place { file, generation, offset: 0, length: 0 };
-    features.iter().try_for_each(|feature| index::note(write, feature, place))
+    let size = described.tree.contents.size;
+    for feature in &described.features {
+        votes.of_feature(&index::note(write, feature, place)?, size);
+    }
+    Ok(())
 }

@@ -102,6 +102,7 @@ mod unsettled;
 mod untold;
 mod upkeep;
 mod verdicts;
+mod votes;
 mod waiters;
 mod worth;
 mod xattrs;

@@ -42,8 +42,8 @@ pub(crate) struct Plan {
     /// Of such a file the size.
     part_of: Option<u64>,
     looked_up: Vec<ChunkName>,
-    /// A file that has much of the same.
-    pub kin: Option<FileId>,
+    /// Files that are likely to have much of the same, the likeliest first.
+    pub kin: Vec<FileId>,
     /// Chunks that were last to be sent together, and the delta for them, if there is a good one.
     pub coded: Option<(Vec<ChunkName>, Option<Delta>)>,
     /// What lay under what was written over in the container since the version before.
@@ -75,7 +75,7 @@ impl Plan {
         file: FileId,
         generation: u32,
         described: &Described,
-        kin: Option<FileId>,
+        kin: Vec<FileId>,
         chunks_max: usize,
     ) -> Plan {
         let recipe = described.tree.chunks.iter().cloned().collect();
@@ -98,7 +98,7 @@ impl Plan {
 
     pub fn empty(file: FileId, generation: u32) -> Plan {
         let (recipe, data, arrived) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let (kin, coded, images, early, sends_on) = (None, None, None, None, false);
+        let (coded, images, early, sends_on) = (None, None, None, false);
         Plan {
             file,
             generation,
@@ -106,7 +106,7 @@ impl Plan {
             data,
             part_of: None,
             looked_up: Vec::new(),
-            kin,
+            kin: Vec::new(),
             coded,
             images,
             early,
@@ -383,7 +383,7 @@ mod tests {
 
     fn plan(bytes: &[u8]) -> Plan {
         let described = chunks::describe_bytes(&Secret::new([7; 32]), Cutter::Gear, bytes);
-        Plan::new(FileId(5), 1, &described, None, usize::MAX)
+        Plan::new(FileId(5), 1, &described, Vec::new(), usize::MAX)
     }
 
     #[test]
@@ -429,7 +429,7 @@ mod tests {
         let mut bytes = vec![0; 300_000];
         world::World::simulated(0, 1).entropy.fill(&mut bytes);
         let described = chunks::describe_bytes(&Secret::new([7; 32]), Cutter::Gear, &bytes);
-        let of = |most| Plan::new(FileId(5), 1, &described, None, most);
+        let of = |most| Plan::new(FileId(5), 1, &described, Vec::new(), most);
         let (whole, mut part) = (of(1000), of(5));
         assert!(!whole.is_part() && whole.data.len() == described.pieces.len());
         assert!(part.is_part() && part.data.len() == 5);

@@ -92,6 +92,8 @@ struct State<S: Service> {
     /// One delta in so many names a base that the other side does not have, or is against
     /// another one than it has.
     spoiled_one_in: Option<u64>,
+    /// Of those that went up, how many.
+    spoiled: u64,
     lost: Option<spoil::Lost>,
     /// What must not happen on a network, whatever the seed.
     faults: Vec<String>,
@@ -130,6 +132,7 @@ impl<S: Service> Network<S> {
             origin: None,
             lines: Vec::new(),
             spoiled_one_in: None,
+            spoiled: 0,
             lost: None,
             faults: Vec::new(),
         };
@@ -167,6 +170,11 @@ impl<S: Service> Network<S> {
     /// more, or is not what the sender has.
     pub fn spoil_deltas(&self, one_in: u64) {
         self.state().spoiled_one_in = Some(one_in);
+    }
+
+    /// Deltas that went up and were of no use.
+    pub fn spoiled(&self) -> u64 {
+        self.state().spoiled
     }
 
     /// From now on nothing is stored of the deltas that are sent, and nobody is told.

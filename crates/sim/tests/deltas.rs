@@ -10,6 +10,7 @@ use sim::machine::{ClientMachine, End, OriginMachine, Room, SimClient};
 use sim::network::Conditions;
 use std::future::Future;
 use std::time::Duration;
+use store::{Durability, Tables};
 
 const CALLER: Caller = Caller { uid: 1000, gid: 1000 };
 const BYTES: usize = 200_000;
@@ -446,6 +447,43 @@ async fn a_delta_of_which_nothing_comes_is_sent_once_and_then_the_contents() {
     let sent = scene
         .costs(&new, async { save(&client, open(&client, "doc", TRUNCATE).await, &new).await })
         .await;
+    let once = BYTES as u64 + 2 * FEW_BYTES;
+    assert!((BYTES as u64..once).contains(&sent), "{sent} bytes");
+}
+
+/// Two files have the same, and a third one is about to be like both.
+async fn with_a_twin() -> (Scene, Vec<u8>) {
+    let scene = Scene::new(1, PLENTY).await;
+    let old = scene.begin().await;
+    save(&scene.client(0), create(&scene.client(0), "twin").await, &old).await;
+    (scene, compiled_again(&old))
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_that_are_alike_one_that_cannot_be_looked_at_is_passed_over() {
+    let (scene, new) = with_a_twin().await;
+    let client = scene.client(0);
+    let call = |client: &SimClient| client.lookup(FileId::ROOT, &name("twin"));
+    let twin = complete(&client, call).await.unwrap().unwrap().file;
+    let tables = scene.machines[0].disk.tables("client");
+    let mut write = tables.write().unwrap();
+    write.put("client-presence", &twin.0.to_be_bytes(), b"no row").unwrap();
+    write.commit(Durability::Later).unwrap();
+    let before = scene.sent(0);
+    save(&client, create(&client, "another").await, &new).await;
+    let sent = scene.sent(0) - before;
+    assert!(sent < FEW_BYTES, "{sent} bytes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_one_came_to_nothing_the_next_that_is_alike_is_not_tried() {
+    let (scene, new) = with_a_twin().await;
+    let client = scene.client(0);
+    scene.room.network.spoil_deltas(1);
+    let before = scene.sent(0);
+    save(&client, create(&client, "another").await, &new).await;
+    assert_eq!(scene.room.network.spoiled(), 1);
+    let sent = scene.sent(0) - before;
     let once = BYTES as u64 + 2 * FEW_BYTES;
     assert!((BYTES as u64..once).contains(&sent), "{sent} bytes");
 }

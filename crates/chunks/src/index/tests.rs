@@ -38,10 +38,13 @@ fn what_was_seen_is_found_after_a_commit() {
 fn the_newest_places_are_kept_and_come_first() {
     with_tables(|tables| {
         for file in 1..=5 {
-            note(tables, &name(1), place(file, 0)).unwrap();
+            let before = found(tables, 1);
+            assert_eq!(note(tables, &name(1), place(file, 0)).unwrap(), before);
         }
         assert_eq!(found(tables, 1), [place(5, 0), place(4, 0)]);
-        note(tables, &name(1), place(4, 0)).unwrap();
+        let before = note(tables, &name(1), place(4, 0)).unwrap();
+        assert_eq!(before, [place(5, 0), place(4, 0)]);
+        assert_eq!(note(tables, &name(1), place(4, 0)).unwrap(), found(tables, 1));
         assert_eq!(found(tables, 1), [place(4, 0), place(5, 0)]);
     });
 }

@@ -135,7 +135,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(());
         }
         self.note_checked(target, described.tree.contents, &described.pieces, |write| {
-            crate::contents::note_places(write, target.file, target.generation, described)?;
+            crate::contents::note_places(write, (target.file, target.generation), described)?;
             described.tree.chunks.iter().try_for_each(|(name, _)| note_home(write, name))
         })
     }

@@ -70,16 +70,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             0 => None,
             _ => Some(self.describe_here(grip.key(), &grip.container, None).map_err(of_chunks)?),
         };
-        let kin = described
-            .as_ref()
-            .and_then(|described| self.guess_for(described, file, &grip.container));
-        let described = described.as_ref().map(|described| (described, kin));
+        let described = described.as_ref().map(|described| {
+            let kin = self.guess_by_name(described, file, &grip.container);
+            (described, kin)
+        });
         let wait = self.with_room(|| {
             let core = &mut self.core();
             let wanted = self.found(&mut self.files(), file, None)?.node;
             let named = Named { caller, file, generation, parent, name, wanted };
             let first = core.log.next_number();
-            let outcome = self.bear_under(core, epoch, &named, described);
+            let outcome = self.bear_under(core, epoch, &named, described.as_ref());
             outcome.inspect_err(|_| self.not_begun(core, &named, first))
         })?;
         self.after_change()?;
@@ -95,7 +95,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         core: &mut Core,
         epoch: u32,
         named: &Named<'_>,
-        described: Option<(&Described, Option<FileId>)>,
+        described: Option<&(&Described, Option<FileId>)>,
     ) -> Step<Option<u64>> {
         let &Named { caller, file, generation, ref wanted, .. } = named;
         let Some(replica) = core.meta.replica else { return Err(Stop::Need(Need::Volume)) };
@@ -141,7 +141,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             numbers.push(done.value.0.stamp.number);
         }
         if let Some((described, kin)) = described {
-            self.store_born(core, &grip, caller.uid, (described, kin))?;
+            self.store_born(core, &grip, caller.uid, (described, *kin))?;
             numbers.push(core.log.last_number());
         }
         let wait = done.wait.and(numbers.pop());

@@ -72,6 +72,7 @@ impl<S: Service> Network<S> {
     fn spoil_all(&self, deltas: &mut Option<Vec<Delta>>) {
         for delta in deltas.iter_mut().flatten() {
             if self.is_spoiled() {
+                self.state().spoiled += 1;
                 delta.check ^= 1;
             }
         }
