@@ -376,7 +376,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let Some(replica) = core.meta.replica else { return Err(Stop::Need(Need::Volume)) };
         let mut write = self.inner.tables.write().map_err(failed)?;
         let mut ids = Ids::new(replica, core.meta.counter, &core.log);
-        let change = build(&Tree::new(&*write as &dyn Read, epoch), &mut ids)?;
+        let tree = Tree::new(&*write as &dyn Read, epoch);
+        let change = build(&tree, &mut ids)?;
         let (counter, at) = (ids.counter(), ids.at);
         // A full disk keeps nobody from removing what has filled it.
         let frees = matches!(change, Change::Unlink { .. });
@@ -390,7 +391,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             at: at.unwrap_or_else(|| self.inner.world.clock.time()),
             change,
         };
-        let tree = Tree::new(&*write as &dyn Read, epoch);
         if let Some(objection) = crate::past::objection(&update, &tree).map_err(stop)? {
             return Err(Error::Objection(objection).into());
         }

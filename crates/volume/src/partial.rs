@@ -23,6 +23,7 @@ pub use set_back::{files_beyond, set_back, told};
 
 use model::{FileId, Name, Node, Stamp, View};
 use rows::{DirectoryRow, EntryRow, NodeRow};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use store::{Read, StoreError};
 
@@ -78,17 +79,20 @@ pub struct Tree<'a> {
     epoch: u32,
     /// Files are as programs here see them.
     with_accesses: bool,
+    /// The node that was read last: who makes a change, who judges it and who counts what it takes
+    /// ask for the same one after the other.
+    last: RefCell<Option<(FileId, Option<Node>)>>,
 }
 
 impl<'a> Tree<'a> {
     /// Only what was learnt in `epoch` or later counts; 0 takes everything as it is.
     pub fn new(read: &'a dyn Read, epoch: u32) -> Tree<'a> {
-        Tree { read, epoch, with_accesses: false }
+        Tree { read, epoch, with_accesses: false, last: RefCell::default() }
     }
 
     /// With the times of access that are known here alone. What an update does is decided without.
     pub fn with_accesses(self) -> Tree<'a> {
-        Tree { with_accesses: true, ..self }
+        Tree { with_accesses: true, last: RefCell::default(), ..self }
     }
 
     /// Whether all entries of the directory are known.
@@ -279,6 +283,9 @@ impl View for Tree<'_> {
     type Error = Missing;
 
     fn node(&self, file: FileId) -> Result<Option<Node>, Missing> {
+        if let Some((_, node)) = self.last.borrow().as_ref().filter(|(last, _)| *last == file) {
+            return Ok(node.clone());
+        }
         let row = self.row(file)?;
         let mut node = match (row.local, row.up) {
             (Some(local), _) => local.node,
@@ -288,6 +295,7 @@ impl View for Tree<'_> {
         if let (true, Some(accessed), Some(node)) = (self.with_accesses, row.accessed, &mut node) {
             accessed.show(node);
         }
+        self.last.replace(Some((file, node.clone())));
         Ok(node)
     }
 

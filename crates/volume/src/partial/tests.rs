@@ -269,7 +269,10 @@ fn atime(secs: i64) -> Time {
 
 fn shown_atime(tables: &MemoryTables, file: u64) -> Option<i64> {
     read(tables, 1, |tree| {
+        // What a tree has read before does not show in the other one.
+        let before = tree.node(FileId(file)).expect("known");
         let node = tree.with_accesses().node(FileId(file)).expect("known");
+        assert_eq!(before.is_some(), node.is_some());
         node.map(|node| node.atime.secs)
     })
 }
