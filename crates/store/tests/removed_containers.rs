@@ -51,8 +51,10 @@ fn what_another_program_has_done_to_an_open_container_is_mended_by_a_look() {
         open.write(0, b"begin").unwrap();
         open.write(END, b"end").unwrap();
         open.look().unwrap();
+        assert!(open.is_kept().unwrap());
         for round in 0..3_u8 {
             harm(&cache);
+            assert!(!open.is_kept().unwrap(), "{what}");
             open.write(5, &[round; 10]).unwrap();
             open.look().unwrap();
             let found = containers.open(KEY, false).unwrap().expect("it is there");
