@@ -24,6 +24,7 @@ use volume::partial::Tree;
 
 /// Fewer bytes are not worth looking for a base.
 const TARGET_BYTES_MIN: u64 = 64;
+
 /// A base with less than one byte for so many of the contents is taken only for want of a better.
 const SMALL_ONE_IN: u64 = 4;
 

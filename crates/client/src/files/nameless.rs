@@ -156,8 +156,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 impl<K: Container> Files<K> {
     /// Somebody has it open, and its last name has gone.
     fn is_kept_nameless(&self, file: FileId) -> bool {
-        let mut versions = self.open.range((file, 0)..=(file, u32::MAX));
-        versions.any(|(_, open)| open.unlinked.is_some())
+        self.all_generations(file).any(|open| open.unlinked.is_some())
     }
 
     /// The last name of a file is there again. What was written to it without one is to be stored.
