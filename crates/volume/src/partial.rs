@@ -8,6 +8,7 @@ mod accessed;
 mod change;
 mod fuzz;
 mod held;
+mod known;
 mod rows;
 mod set_back;
 
@@ -25,6 +26,7 @@ use model::{FileId, Name, Node, Stamp, View};
 use rows::{DirectoryRow, EntryRow, NodeRow};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use store::{Read, StoreError};
 
 pub(crate) const NODES: &str = "partial-nodes";
@@ -166,12 +168,12 @@ impl<'a> Tree<'a> {
     /// What the replica above last said of a node, whatever is pending.
     pub fn said(&self, file: FileId) -> Result<Option<Node>, Missing> {
         let row = self.row(file)?;
-        Ok(row.up.and_then(|up| up.node))
+        Ok(row.up.as_ref().and_then(|up| up.node.clone()))
     }
 
     /// The number of the last pending update that touched a node and shows.
     pub fn shown_by(&self, file: FileId) -> Result<Option<u64>, Missing> {
-        Ok(self.row(file)?.local.map(|local| local.number))
+        Ok(self.row(file)?.local.as_ref().map(|local| local.number))
     }
 
     /// The same of an entry, and what the replica above last said that it names.
@@ -189,7 +191,8 @@ impl<'a> Tree<'a> {
     /// shows already.
     pub fn may_show_other_contents(&self, state: &protocol::NodeState) -> Result<bool, Missing> {
         let row = self.row(state.file)?;
-        let Some(up) = row.up.filter(|up| up.seq <= state.seq) else { return Ok(false) };
+        let up = row.up.as_ref().filter(|up| up.seq <= state.seq);
+        let Some(up) = up else { return Ok(false) };
         let version = |node: &Node| node.contents_stamp;
         let Some(said) = up.node.as_ref().map(version) else { return Ok(false) };
         let local = row.local.as_ref();
@@ -249,10 +252,10 @@ impl<'a> Tree<'a> {
         }
     }
 
-    fn row(&self, file: FileId) -> Result<NodeRow, Missing> {
+    fn row(&self, file: FileId) -> Result<Arc<NodeRow>, Missing> {
         match self.read.get(NODES, &rows::node_key(file))? {
-            Some(bytes) => Ok(NodeRow::decode(&bytes)?),
-            None => Ok(NodeRow::default()),
+            Some(bytes) => Ok(known::decoded(file, bytes)?),
+            None => Ok(Arc::default()),
         }
     }
 
@@ -287,9 +290,9 @@ impl View for Tree<'_> {
             return Ok(node.clone());
         }
         let row = self.row(file)?;
-        let mut node = match (row.local, row.up) {
-            (Some(local), _) => local.node,
-            (None, Some(up)) if up.epoch >= self.epoch => up.node,
+        let mut node = match (&row.local, &row.up) {
+            (Some(local), _) => local.node.clone(),
+            (None, Some(up)) if up.epoch >= self.epoch => up.node.clone(),
             _ => return Err(Missing::Node(file)),
         };
         if let (true, Some(accessed), Some(node)) = (self.with_accesses, row.accessed, &mut node) {

@@ -35,15 +35,16 @@ pub struct Held {
 impl Tree<'_> {
     /// What the replica above has said of a file since, and does not show.
     pub fn held(&self, file: FileId) -> Result<Option<Held>, Missing> {
-        let held = self.row(file)?.held;
-        Ok(held.map(|held| Held { seq: held.seq, node: held.node }))
+        let row = self.row(file)?;
+        Ok(row.held.as_ref().map(|held| Held { seq: held.seq, node: held.node.clone() }))
     }
 
     /// The ordinary file that shows as the replica above said it was, with nothing pending over it.
     pub fn settled_file(&self, file: FileId) -> Result<Option<Node>, Missing> {
         let row = self.row(file)?;
-        let node = row.up.filter(|_| row.local.is_none()).and_then(|up| up.node);
-        Ok(node.filter(|node| node.kind == Kind::File))
+        let up = row.up.as_ref().filter(|_| row.local.is_none());
+        let node = up.and_then(|up| up.node.as_ref());
+        Ok(node.filter(|node| node.kind == Kind::File).cloned())
     }
 
     /// The file that a name means as the replica above said, with nothing pending over it.

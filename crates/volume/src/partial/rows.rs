@@ -133,6 +133,8 @@ pub(crate) struct DirectoryRow {
 
 /// Version of the row format, the first byte of every row.
 const FORMAT: u8 = 1;
+/// Of most rows, at most.
+const ROW_BYTES: usize = 192;
 
 macro_rules! row_codec {
     ($type:ty, $table:literal) => {
@@ -149,7 +151,8 @@ macro_rules! row_codec {
             }
 
             pub fn encode(&self) -> Vec<u8> {
-                let mut bytes = vec![FORMAT];
+                let mut bytes = Vec::with_capacity(ROW_BYTES);
+                bytes.push(FORMAT);
                 minicbor::encode(self, &mut bytes).expect("a vector takes every byte");
                 bytes
             }
