@@ -305,13 +305,14 @@ impl<K: Container> Files<K> {
         let newest = self.newest(file).map(|(_, open)| open);
         let shared = newest.filter(|o| o.presence.dirty.is_some() || o.unlinked.is_some());
         if let (Some(open), Some(node)) = (shared, &mut node) {
-            node.contents.size = open.length_told()?;
+            let sizes = open.container.sizes()?;
+            node.contents.size = open.told_of(sizes.length);
             if open.presence.dirty.is_some() {
                 // What is not here is not a hole.
                 let size = node.contents.size;
                 let absent = open.presence.absent(0, size);
                 let absent: u64 = absent.iter().map(|(from, to)| to - from).sum();
-                let holes = size.saturating_sub(open.container.allocated()? + absent);
+                let holes = size.saturating_sub(sizes.allocated + absent);
                 node.contents.holes = (holes > 0).then_some(holes);
             }
             let (mtime, changed) = open.times()?;

@@ -25,7 +25,7 @@ use protocol::Upstream;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use store::container::Key;
+use store::container::{Key, Sizes};
 use store::{Container, Containers, Result as StoreResult, StoreError};
 use tokio::sync::Notify;
 use world::Moment;
@@ -380,7 +380,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 /// What a container takes of the disk.
 pub(crate) fn taken(container: &impl Container) -> StoreResult<u64> {
     // Of its last block, what is used.
-    Ok(container.allocated()?.min(container.length()?))
+    let Sizes { length, allocated } = container.sizes()?;
+    Ok(allocated.min(length))
 }
 
 fn nanos(time: Time) -> i64 {

@@ -88,6 +88,13 @@ pub trait Containers: Send + Sync + 'static {
     fn sync_all(&self) -> Result<()>;
 }
 
+/// See `Container::length` and `Container::allocated`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    pub length: u64,
+    pub allocated: u64,
+}
+
 /// Clones share the file. Methods may be called from several threads at once.
 pub trait Container: Clone + Send + Sync + 'static {
     /// Fewer bytes than asked for only at the end of the file.
@@ -116,6 +123,10 @@ pub trait Container: Clone + Send + Sync + 'static {
     fn data(&self, offset: u64, length: u64) -> Result<Vec<(u64, u64)>>;
     /// Bytes that it takes on the disk, without its holes.
     fn allocated(&self) -> Result<u64>;
+    /// Both, by one look where that can be.
+    fn sizes(&self) -> Result<Sizes> {
+        Ok(Sizes { length: self.length()?, allocated: self.allocated()? })
+    }
     /// When its bytes last changed, whoever changed them, by the disk's clock: seconds since 1970 and
     /// nanoseconds. None: that is not kept.
     fn changed_at(&self) -> Result<Option<(i64, u32)>>;

@@ -9,6 +9,7 @@ use crate::room::taken;
 use crate::types::{Allocate, Error, Handle, Step};
 use model::FileId;
 use protocol::Upstream;
+use store::container::Sizes;
 use store::{Container, Containers, Result as StoreResult};
 
 /// What a container takes beyond its last block without anybody having asked for it.
@@ -88,8 +89,8 @@ impl<K: Container> OpenFile<K> {
         if self.room_to == 0 {
             return Ok(0);
         }
-        let beyond = self.room_to.saturating_sub(self.container.length()?);
-        Ok(beyond.min(self.container.allocated()?))
+        let Sizes { length, allocated } = self.container.sizes()?;
+        Ok(self.room_to.saturating_sub(length).min(allocated))
     }
 
     /// Nobody has it open any more.
@@ -107,13 +108,12 @@ impl<K: Container> OpenFile<K> {
     /// Its container is from before it was opened, perhaps with what was set aside until this machine
     /// stopped.
     pub(super) fn look_for_room(&mut self, file: FileId) {
-        let length = self.container.length();
-        let ends = length.and_then(|length| {
-            let beyond = self.container.allocated()?.saturating_sub(length);
-            Ok(if beyond > BESIDES_BYTES { length.saturating_add(beyond) } else { 0 })
-        });
-        match ends {
-            Ok(ends) => self.room_to = ends,
+        match self.container.sizes() {
+            Ok(Sizes { length, allocated }) => {
+                let beyond = allocated.saturating_sub(length);
+                let is_set_aside = beyond > BESIDES_BYTES;
+                self.room_to = if is_set_aside { length.saturating_add(beyond) } else { 0 };
+            }
             Err(error) => tracing::debug!(%error, %file, "what is set aside of it is not known"),
         }
     }

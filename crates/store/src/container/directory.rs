@@ -8,7 +8,7 @@ use super::fan::{
 use super::mapped::lacking;
 use super::pieces::pieces;
 use super::places::{self, Places};
-use super::{Container, Containers, Key, Step};
+use super::{Container, Containers, Key, Sizes, Step};
 use crate::blocks;
 use crate::error::{Result, StoreError};
 use crate::files::{self, locked};
@@ -400,6 +400,11 @@ impl Container for OrdinaryFile {
 
     fn allocated(&self) -> Result<u64> {
         self.metadata().map(|metadata| metadata.blocks() * BLOCK_BYTES)
+    }
+
+    fn sizes(&self) -> Result<Sizes> {
+        let metadata = self.metadata()?;
+        Ok(Sizes { length: metadata.len(), allocated: metadata.blocks() * BLOCK_BYTES })
     }
 
     fn changed_at(&self) -> Result<Option<(i64, u32)>> {

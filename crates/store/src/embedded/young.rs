@@ -3,6 +3,7 @@
 
 use crate::error::Result;
 use crate::table::Row;
+use smallvec::SmallVec;
 use std::cmp::Ordering as Compared;
 use std::collections::BTreeMap;
 use std::iter::Peekable;
@@ -19,8 +20,11 @@ pub type Puts = BTreeMap<&'static str, BTreeMap<Vec<u8>, Put>>;
 /// The number of a commit among those of one `Young`.
 pub type Commit = u64;
 
-/// What each row was made by each commit, in their order.
-type Versions = BTreeMap<Vec<u8>, Vec<(Commit, Put)>>;
+/// What each row was made by each commit, in their order. Most keys are short, and searching reads many of
+/// them: they lie in the tree itself.
+type Versions = BTreeMap<SmallVec<[u8; KEY_BYTES]>, SmallVec<[(Commit, Put); 1]>>;
+
+const KEY_BYTES: usize = 24;
 
 #[derive(Default)]
 pub struct Young {
@@ -56,7 +60,7 @@ impl Young {
                 tables.insert(table.into(), Versions::new());
             }
             let rows = tables.get_mut(table).expect("it is there by now");
-            rows.entry(key).or_default().push((number, put));
+            rows.entry(SmallVec::from_slice(&key)).or_default().push((number, put));
         }
         drop(tables);
         self.versions.fetch_add(versions, Ordering::Relaxed);
