@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// Of an entry of a listing, without its name.
 const ENTRY_BYTES: usize = 24;
+/// What most answers take at most: an entry, and the open file.
+const ANSWER_BYTES: usize = 144;
 /// An entry begins at a multiple of these.
 const ALIGNMENT: usize = 8;
 
@@ -44,8 +46,14 @@ impl<'a> Left<'a> {
 }
 
 /// An answer, or a part of one.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Laid(pub Vec<u8>);
+
+impl Default for Laid {
+    fn default() -> Self {
+        Laid(Vec::with_capacity(ANSWER_BYTES))
+    }
+}
 
 impl Laid {
     pub fn u16(mut self, number: u16) -> Self {

@@ -124,6 +124,8 @@ pub enum Record {
 const FORMAT: u8 = 1;
 /// Of records of what lacks what is in another file, which format 1 would look for in its own.
 const FORMAT_OF_ANOTHER: u8 = 2;
+/// Of most records, at most.
+const RECORD_BYTES: usize = 256;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
@@ -148,10 +150,11 @@ impl From<minicbor::decode::Error> for RecordError {
 
 impl Record {
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![match self {
+        let mut bytes = Vec::with_capacity(RECORD_BYTES);
+        bytes.push(match self {
             Record::OpenedPart { of: Some(_), .. } => FORMAT_OF_ANOTHER,
             _ => FORMAT,
-        }];
+        });
         minicbor::encode(self, &mut bytes).expect("a vector takes every byte");
         bytes
     }
