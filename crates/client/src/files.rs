@@ -306,7 +306,7 @@ impl<K: Container> Files<K> {
         let shared = newest.filter(|o| o.presence.dirty.is_some() || o.unlinked.is_some());
         if let (Some(open), Some(node)) = (shared, &mut node) {
             let sizes = open.container.sizes()?;
-            node.contents.size = open.told_of(sizes.length);
+            node.contents.size = open.length_told_of(sizes.length);
             if open.presence.dirty.is_some() {
                 // What is not here is not a hole.
                 let size = node.contents.size;

@@ -109,7 +109,7 @@ impl ReplyAttr {
     /// `keep`: for how long the kernel need not ask again.
     pub fn attr(self, keep: &Duration, attr: &FileAttr) {
         let (secs, nanos) = kept(*keep);
-        self.0.ok(&Laid::default().u64(secs).u32(nanos).u32(0).attributes(attr).0);
+        self.0.ok(&Laid::answer().u64(secs).u32(nanos).u32(0).attributes(attr).0);
     }
 }
 
@@ -117,13 +117,13 @@ impl ReplyStatx {
     /// As `ReplyAttr::attr`, with the time of birth: `struct fuse_statx_out`.
     pub fn attr(self, keep: &Duration, attr: &FileAttr) {
         let (secs, nanos) = kept(*keep);
-        self.0.ok(&Laid::default().u64(secs).u32(nanos).u32(0).zeros(16).statx(attr).0);
+        self.0.ok(&Laid::answer().u64(secs).u32(nanos).u32(0).zeros(16).statx(attr).0);
     }
 }
 
 impl ReplyEntry {
     pub fn entry(self, keep: &Duration, attr: &FileAttr) {
-        self.0.ok(&Laid::default().entry(*keep, attr).0);
+        self.0.ok(&Laid::answer().entry(*keep, attr).0);
     }
 }
 
@@ -134,39 +134,39 @@ fn opened(laid: Laid, handle: FileHandle, flags: FopenFlags, behind: i32) -> Lai
 
 impl ReplyOpen {
     pub fn opened(self, handle: FileHandle, flags: FopenFlags) {
-        self.0.ok(&opened(Laid::default(), handle, flags, 0).0);
+        self.0.ok(&opened(Laid::answer(), handle, flags, 0).0);
     }
 
     /// As `opened`. The kernel reads and maps another file in its place: the one that was lent to
     /// it under this number.
     pub fn opened_behind(self, handle: FileHandle, flags: FopenFlags, number: i32) {
         let flags = flags | FopenFlags::FOPEN_PASSTHROUGH;
-        self.0.ok(&opened(Laid::default(), handle, flags, number).0);
+        self.0.ok(&opened(Laid::answer(), handle, flags, number).0);
     }
 }
 
 impl ReplyCreate {
     pub fn created(self, keep: &Duration, attr: &FileAttr, handle: FileHandle, flags: FopenFlags) {
-        self.0.ok(&opened(Laid::default().entry(*keep, attr), handle, flags, 0).0);
+        self.0.ok(&opened(Laid::answer().entry(*keep, attr), handle, flags, 0).0);
     }
 }
 
 impl ReplyWrite {
     /// Bytes.
     pub fn written(self, count: u32) {
-        self.0.ok(&Laid::default().u32(count).u32(0).0);
+        self.0.ok(&Laid::answer().u32(count).u32(0).0);
     }
 }
 
 impl ReplyStatfs {
     pub fn totals(self, totals: &Totals) {
-        self.0.ok(&Laid::default().totals(totals).0);
+        self.0.ok(&Laid::answer().totals(totals).0);
     }
 }
 
 impl ReplyXattr {
     pub fn size(self, bytes: u32) {
-        self.0.ok(&Laid::default().u32(bytes).u32(0).0);
+        self.0.ok(&Laid::answer().u32(bytes).u32(0).0);
     }
 
     pub fn data(self, bytes: &[u8]) {
@@ -177,13 +177,13 @@ impl ReplyXattr {
 impl ReplyLock {
     /// From the first byte to the last. `kind` as in `LockAsked`.
     pub fn locked(self, start: u64, end: u64, kind: i32, pid: u32) {
-        self.0.ok(&Laid::default().u64(start).u64(end).u32(kind.cast_unsigned()).u32(pid).0);
+        self.0.ok(&Laid::answer().u64(start).u64(end).u32(kind.cast_unsigned()).u32(pid).0);
     }
 }
 
 impl ReplyLseek {
     pub fn offset(self, offset: i64) {
-        self.0.ok(&Laid::default().u64(offset.cast_unsigned()).0);
+        self.0.ok(&Laid::answer().u64(offset.cast_unsigned()).0);
     }
 }
 

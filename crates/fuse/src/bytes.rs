@@ -46,16 +46,15 @@ impl<'a> Left<'a> {
 }
 
 /// An answer, or a part of one.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Laid(pub Vec<u8>);
 
-impl Default for Laid {
-    fn default() -> Self {
+impl Laid {
+    /// One that does not grow while most answers are laid into it.
+    pub fn answer() -> Self {
         Laid(Vec::with_capacity(ANSWER_BYTES))
     }
-}
 
-impl Laid {
     pub fn u16(mut self, number: u16) -> Self {
         self.0.extend(number.to_ne_bytes());
         self

@@ -5,7 +5,7 @@
 mod names;
 
 use crate::blob::Blobs;
-use crate::container::{Container, Containers, Key};
+use crate::container::{Container, Containers, Key, Sizes};
 use crate::error::Result;
 use crate::journal::{Journal, Position};
 use crate::table::{Durability, Row, Tables, Write};
@@ -448,6 +448,7 @@ fn room_is_set_aside(container: &impl Container) -> Result<()> {
     assert_eq!(container.allocated()?, taken, "it was there already");
     container.write(HOLE_BYTES - 4, b"back")?;
     assert_eq!((container.length()?, container.allocated()?), (HOLE_BYTES, taken));
+    assert_eq!(container.sizes()?, Sizes { length: HOLE_BYTES, allocated: taken });
     assert_eq!(container.read(5, 10)?, b" was\0\0\0\0\0\0");
     container.set_aside(2 * HOLE_BYTES, HOLE_BYTES)?;
     container.set_length(HOLE_BYTES + 1)?;

@@ -6,9 +6,9 @@
 
 mod accessed;
 mod change;
+mod decoded;
 mod fuzz;
 mod held;
-mod known;
 mod rows;
 mod set_back;
 
@@ -254,7 +254,7 @@ impl<'a> Tree<'a> {
 
     fn row(&self, file: FileId) -> Result<Arc<NodeRow>, Missing> {
         match self.read.get(NODES, &rows::node_key(file))? {
-            Some(bytes) => Ok(known::decoded(file, bytes)?),
+            Some(bytes) => Ok(decoded::row(file, bytes)?),
             None => Ok(Arc::default()),
         }
     }

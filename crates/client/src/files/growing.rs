@@ -116,11 +116,11 @@ impl<K: Container> Files<K> {
 impl<K: Container> OpenFile<K> {
     /// The length that the kernel is told of.
     pub(super) fn length_told(&self) -> StoreResult<u64> {
-        Ok(self.told_of(self.container.length()?))
+        Ok(self.length_told_of(self.container.length()?))
     }
 
     /// The same, of a length that was looked at.
-    pub(super) fn told_of(&self, length: u64) -> u64 {
+    pub(super) fn length_told_of(&self, length: u64) -> u64 {
         self.held_back.map_or(length, |held| length.min(held.length))
     }
 }

@@ -60,7 +60,7 @@ impl Young {
                 tables.insert(table.into(), Versions::new());
             }
             let rows = tables.get_mut(table).expect("it is there by now");
-            rows.entry(SmallVec::from_slice(&key)).or_default().push((number, put));
+            rows.entry(SmallVec::from_vec(key)).or_default().push((number, put));
         }
         drop(tables);
         self.versions.fetch_add(versions, Ordering::Relaxed);

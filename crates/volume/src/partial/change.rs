@@ -1,14 +1,13 @@
 //! How the partial tree changes: by what is done here, and by what the replica above says.
 
+use super::decoded;
 use super::held::{self, Hold};
-use super::known;
 use super::rows::{self, DirectoryRow, EntryRow, LocalEntry, LocalNode, NodeRow, UpEntry, UpNode};
 use super::set_back::note_told;
 use super::{DIRECTORIES, ENTRIES, Missing, NODES, SCAN_ROWS_MAX, Touched};
 use model::{Effects, FileId, Growths, Kind, Name, Node, Seq, Stamp};
 use protocol::{Listed, Listing, NodeState, States};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use store::{Read, Write};
 
 /// Shows the effects of the pending update `number`.
@@ -22,7 +21,7 @@ pub fn apply_local(
         let mut row = node_row(write, *file)?;
         let is_new = row.up.is_none() && row.local.is_none();
         row.local = Some(LocalNode { number, node: node.clone() });
-        write.put(NODES, &rows::node_key(*file), &known::encoded(*file, &row))?;
+        write.put(NODES, &rows::node_key(*file), &decoded::encode(*file, &row))?;
         // A directory that was made here has no entries but those made here.
         if is_new && node.as_ref().is_some_and(|node| node.kind == Kind::Directory) {
             write.put(DIRECTORIES, &rows::node_key(*file), &DirectoryRow { epoch }.encode())?;
@@ -179,7 +178,7 @@ pub fn pending_growths(read: &dyn Read, file: FileId) -> Result<Growths, Missing
     let Some(bytes) = read.get(NODES, &rows::node_key(file))? else {
         return Ok(Growths::default());
     };
-    let row = known::decoded(file, bytes)?;
+    let row = decoded::row(file, bytes)?;
     let Some(local) = &row.local else { return Ok(Growths::default()) };
     let said = row.up.as_ref().and_then(|up| up.node.as_ref());
     Ok(Growths::between(said, local.node.as_ref()))
@@ -376,7 +375,7 @@ pub(super) fn keep_root(old: Option<&Node>, new: Option<&mut Node>) {
 
 pub(super) fn node_row(write: &dyn Write, file: FileId) -> Result<NodeRow, Missing> {
     match write.get(NODES, &rows::node_key(file))? {
-        Some(bytes) => Ok(Arc::unwrap_or_clone(known::decoded(file, bytes)?)),
+        Some(bytes) => Ok(decoded::row_to_change(file, &bytes)?),
         None => Ok(NodeRow::default()),
     }
 }
