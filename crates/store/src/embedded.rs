@@ -36,6 +36,7 @@ mod errors;
 #[cfg(test)]
 mod failing;
 mod kept;
+mod key;
 mod log;
 mod room;
 mod settings;

@@ -1,6 +1,7 @@
 //! Rows that were committed lately, above those that redb has.
 //! Holds: a reader at a number sees the commits up to it and none after it.
 
+use super::key::Key;
 use crate::error::Result;
 use crate::table::Row;
 use smallvec::SmallVec;
@@ -20,11 +21,8 @@ pub type Puts = BTreeMap<&'static str, BTreeMap<Vec<u8>, Put>>;
 /// The number of a commit among those of one `Young`.
 pub type Commit = u64;
 
-/// What each row was made by each commit, in their order. Most keys are short, and searching reads many of
-/// them: they lie in the tree itself.
-type Versions = BTreeMap<SmallVec<[u8; KEY_BYTES]>, SmallVec<[(Commit, Put); 1]>>;
-
-const KEY_BYTES: usize = 24;
+/// What each row was made by each commit, in their order.
+type Versions = BTreeMap<Key, SmallVec<[(Commit, Put); 1]>>;
 
 #[derive(Default)]
 pub struct Young {
@@ -60,7 +58,7 @@ impl Young {
                 tables.insert(table.into(), Versions::new());
             }
             let rows = tables.get_mut(table).expect("it is there by now");
-            rows.entry(SmallVec::from_vec(key)).or_default().push((number, put));
+            rows.entry(Key::from(key)).or_default().push((number, put));
         }
         drop(tables);
         self.versions.fetch_add(versions, Ordering::Relaxed);
@@ -82,7 +80,7 @@ pub struct View<'a> {
 impl View<'_> {
     /// None: this knows nothing of the row.
     pub fn get(&self, table: &str, key: &[u8]) -> Option<Option<&[u8]>> {
-        shown(self.tables.get(table)?.get(key)?, self.at)
+        shown(self.tables.get(table)?.get(&Key::of(key))?, self.at)
     }
 
     pub fn tables(&self) -> impl Iterator<Item = &str> {
@@ -98,7 +96,7 @@ impl View<'_> {
     ) -> impl DoubleEndedIterator<Item = (&'a [u8], Option<&'a [u8]>)> + use<'a> {
         let at = self.at;
         let rows = self.tables.get(table).filter(|_| from < to);
-        let rows = rows.map(|rows| rows.range::<[u8], _>(stretch(from, to)));
+        let rows = rows.map(|rows| rows.range(Key::of(from)..Key::of(to)));
         rows.into_iter()
             .flatten()
             .filter_map(move |(key, versions)| Some((key.as_slice(), shown(versions, at)?)))
