@@ -4,6 +4,7 @@
 pub mod bindfs;
 pub mod farfs;
 pub mod local;
+pub mod memory;
 pub mod rsync;
 mod ssh;
 pub mod sshfs;
@@ -91,6 +92,8 @@ pub enum System {
     Ext4,
     /// The same directory through FUSE, which hands every call on and keeps nothing: what FUSE costs
     Bindfs,
+    /// Files in memory through FUSE: the least that any file system in a program can take
+    Memory,
     Sshfs,
     /// sshfs with the compression of ssh
     #[value(alias = "sshfs-z")]
@@ -112,6 +115,7 @@ impl System {
             Self::Farfs => "farfs",
             Self::Ext4 => "ext4",
             Self::Bindfs => "bindfs",
+            Self::Memory => "memory",
             Self::Sshfs => "sshfs",
             Self::FarfsConnected => "farfs connected",
             Self::SshfsC => "sshfs -C",
@@ -124,7 +128,7 @@ impl System {
     }
 
     pub fn has_link(self) -> bool {
-        !matches!(self, Self::Ext4 | Self::Bindfs)
+        !matches!(self, Self::Ext4 | Self::Bindfs | Self::Memory)
     }
 
     /// Sets it up below `directory`, which is empty, between the ends of the link.
@@ -137,6 +141,7 @@ impl System {
         Ok(match (self, link) {
             (Self::Ext4, _) => Box::new(local::Local::start(directory)?),
             (Self::Bindfs, _) => Box::new(bindfs::Bindfs::start(directory)?),
+            (Self::Memory, _) => Box::new(memory::Memory::start(directory)?),
             (Self::Sshfs, Some(link)) => Box::new(sshfs::Sshfs::start(directory, link, false)?),
             (Self::SshfsC, Some(link)) => Box::new(sshfs::Sshfs::start(directory, link, true)?),
             (Self::Farfs, Some(link)) => Box::new(farfs::Farfs::start(directory, link, farfs)?),

@@ -2,6 +2,7 @@
 
 pub mod demo;
 pub mod link;
+pub mod memory;
 pub mod papers;
 pub mod run;
 pub mod scale;

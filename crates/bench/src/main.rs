@@ -12,6 +12,7 @@ mod demo;
 mod loopback;
 mod machine;
 mod measure;
+mod memory;
 mod mounts;
 mod papers;
 mod plot;
@@ -31,7 +32,8 @@ mod zip;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use commands::{
-    demo as show_off, link, papers as of_papers, run, scale as at_scale, suites as published,
+    demo as show_off, link, memory as in_memory, papers as of_papers, run, scale as at_scale,
+    suites as published,
 };
 use std::process::ExitCode;
 
@@ -56,6 +58,8 @@ enum Command {
     #[command(subcommand)]
     Suites(published::Suites),
     Demo(show_off::Demo),
+    #[command(hide = true)]
+    Memory(in_memory::Memory),
 }
 
 fn main() -> ExitCode {
@@ -68,6 +72,7 @@ fn main() -> ExitCode {
         Command::Throughput(command) => command.run(),
         Command::Suites(command) => command.run(),
         Command::Demo(command) => command.run(),
+        Command::Memory(command) => command.run(),
     };
     bench::undo::hold_if_ending();
     match done {

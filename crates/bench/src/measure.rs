@@ -62,6 +62,7 @@ pub fn version(system: System, farfs: &FarfsOptions) -> String {
     match system {
         System::Ext4 => "ext4: a directory on the local disk".into(),
         System::Bindfs => said(&mut Command::new("bindfs"), "bindfs"),
+        System::Memory => "memory: files in memory through FUSE, by this program".into(),
         System::Sshfs => said(&mut Command::new("sshfs"), "SSHFS"),
         System::RsyncZ => {
             said(&mut Command::new("rsync"), "version") + ", pushed with -az over ssh"
