@@ -315,23 +315,8 @@ mod tests {
     #[test]
     fn a_listing_takes_what_there_is_room_for() {
         let (device, end) = device();
-        let attr = FileAttr {
-            ino: INodeNo(7),
-            number: INodeNo(7),
-            size: 0,
-            blocks: 0,
-            atime: (0, 0),
-            mtime: (0, 0),
-            ctime: (0, 0),
-            born: None,
-            kind: FileType::Directory,
-            perm: 0o755,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            blksize: 0,
-        };
+        let (ino, kind) = (INodeNo(7), FileType::Directory);
+        let attr = FileAttr { ino, number: ino, kind, perm: 0o755, nlink: 1, ..FileAttr::NOTHING };
         let mut reply = ReplyDirectory::new(Reply::to(&device, 1), 70);
         let full: Vec<bool> =
             ["a", "b", "c"].iter().map(|name| reply.add(&attr, 1, OsStr::new(name))).collect();

@@ -146,6 +146,27 @@ pub struct FileAttr {
     pub blksize: u32,
 }
 
+impl FileAttr {
+    /// What stands for a name that nothing bears: the kernel takes inode 0 for that.
+    pub const NOTHING: FileAttr = FileAttr {
+        ino: INodeNo(0),
+        number: INodeNo(0),
+        size: 0,
+        blocks: 0,
+        atime: (0, 0),
+        mtime: (0, 0),
+        ctime: (0, 0),
+        born: None,
+        kind: FileType::RegularFile,
+        perm: 0,
+        nlink: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 0,
+    };
+}
+
 /// What statfs(2) shows. Blocks are of `block_bytes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {

@@ -36,25 +36,9 @@ pub(crate) fn shown(found: &Found) -> FileAttr {
     }
 }
 
-/// What stands for a name that nothing bears: the kernel takes inode 0 for that.
+/// What stands for a name that nothing bears.
 pub(crate) fn nothing() -> FileAttr {
-    FileAttr {
-        ino: INodeNo(0),
-        number: INodeNo(0),
-        size: 0,
-        blocks: 0,
-        atime: (0, 0),
-        mtime: (0, 0),
-        ctime: (0, 0),
-        born: None,
-        kind: FileType::RegularFile,
-        perm: 0,
-        nlink: 0,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        blksize: IO_BYTES,
-    }
+    FileAttr { blksize: IO_BYTES, ..FileAttr::NOTHING }
 }
 
 /// A directory of which only the number is of interest: `.` and `..` of a listing.

@@ -26,25 +26,6 @@ const LINK_PERMISSIONS: u32 = 0o777;
 /// `ls -l` asks for it of every file, until it is told once that it is not kept here.
 const SELINUX: &str = "security.selinux";
 
-/// There is nothing of that name.
-const NOTHING: FileAttr = FileAttr {
-    ino: INodeNo(0),
-    number: INodeNo(0),
-    size: 0,
-    blocks: 0,
-    atime: (0, 0),
-    mtime: (0, 0),
-    ctime: (0, 0),
-    born: None,
-    kind: FileType::RegularFile,
-    perm: 0,
-    nlink: 0,
-    uid: 0,
-    gid: 0,
-    rdev: 0,
-    blksize: 0,
-};
-
 #[derive(Debug)]
 pub struct Memory(RwLock<Tree>);
 
@@ -123,7 +104,7 @@ fn found(reply: ReplyEntry, outcome: Result<FileAttr, Errno>) {
 impl Filesystem for Memory {
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.told(|tree| tree.find((parent, name))) {
-            Err(Errno::ENOENT) => reply.entry(&KEEP, &NOTHING),
+            Err(Errno::ENOENT) => reply.entry(&KEEP, &FileAttr::NOTHING),
             outcome => found(reply, outcome),
         }
     }

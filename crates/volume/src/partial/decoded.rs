@@ -38,9 +38,7 @@ pub(super) fn row_to_change(file: FileId, bytes: &[u8]) -> Result<NodeRow, RowEr
 /// What the store is to have of a row that is soon asked for again.
 pub(super) fn encode(file: FileId, row: &NodeRow) -> Vec<u8> {
     let bytes = row.encode();
-    if bytes.len() <= BYTES_MAX {
-        keep(file, bytes.clone(), &Arc::new(row.clone()));
-    }
+    keep(file, bytes.clone(), &Arc::new(row.clone()));
     bytes
 }
 
