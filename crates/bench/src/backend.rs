@@ -92,7 +92,7 @@ pub enum System {
     Ext4,
     /// The same directory through FUSE, which hands every call on and keeps nothing: what FUSE costs
     Bindfs,
-    /// Files in memory through FUSE: the least that any file system in a program can take
+    /// Files in memory through FUSE: what the way through the kernel takes by itself
     Memory,
     Sshfs,
     /// sshfs with the compression of ssh

@@ -1,4 +1,4 @@
-//! A file system in memory, through FUSE: the least that one in a program can take. It answers each
+//! A file system in memory, through FUSE: what the way through FUSE takes by itself. It answers each
 //! request at once, lets the kernel keep all that it may, and leaves to it syncs, locks, and what a
 //! program waits for at a close. What it takes beyond a directory of the local disk is the way through the
 //! kernel, as long as that hands every write on: its writeback cache is off here, as with FarFS, and nothing

@@ -1,5 +1,5 @@
-//! A file system in memory, through FUSE, by this same program. It shows the least that any file system in
-//! a program can take without the kernel's writeback cache.
+//! A file system in memory, through FUSE, by this same program. It shows what the way through FUSE takes
+//! by itself, without the kernel's writeback cache.
 
 use super::{Backend, Mounted};
 use crate::mounts;
