@@ -4,16 +4,26 @@ use super::Section;
 use crate::process::{TooLong, end_within, tail};
 use crate::table::seconds;
 use anyhow::{Result, ensure};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
     Passed,
     Failed,
     Skipped,
+}
+
+impl Outcome {
+    fn word(self) -> &'static str {
+        match self {
+            Outcome::Passed => "passed",
+            Outcome::Failed => "failed",
+            Outcome::Skipped => "skipped",
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +94,25 @@ pub fn section(title: &str, ran: &Ran, explained: &Explained) -> Result<Section>
     Ok(section)
 }
 
+/// The name of every test, together with those that came to the same on each file system.
+pub fn by_outcome(ran: &Ran) -> String {
+    let names: BTreeSet<&String> = ran.iter().flat_map(|(_, (cases, _))| cases.keys()).collect();
+    let mut groups = BTreeMap::<Vec<Option<Outcome>>, Vec<&str>>::new();
+    for name in names {
+        let outcome = |(_, (cases, _)): &(String, (Cases, f64))| Some(cases.get(name)?.outcome);
+        groups.entry(ran.iter().map(outcome).collect()).or_default().push(name);
+    }
+    let group = |(outcomes, tests): (Vec<Option<Outcome>>, Vec<&str>)| {
+        let word = |outcome: &Option<Outcome>| outcome.map_or("not run", Outcome::word);
+        let places = ran.iter().map(|(place, _)| place).zip(&outcomes);
+        let heading: Vec<String> =
+            places.map(|(place, outcome)| format!("{} on {place}", word(outcome))).collect();
+        let heading = heading.join("; ");
+        format!("\n\n- {heading} ({}): {}.", tests.len(), tests.join(", "))
+    };
+    format!("Every test:{}", groups.into_iter().map(group).collect::<String>())
+}
+
 /// What does not pass even on the disk, by reason.
 fn not_passed(disk: &Cases) -> Vec<String> {
     let mut reasons = BTreeMap::<&str, Vec<&str>>::new();
@@ -139,6 +168,21 @@ mod tests {
         let nothing = cases(&[("a", Outcome::Failed, "no")]);
         assert!(super::section("x 1", &vec![("disk".into(), (nothing, 1.0))], &[]).is_err());
         assert_eq!(section.exceptions, ["d, on mount: known: it must", "on none: b (none)"]);
+    }
+
+    #[test]
+    fn every_test_is_listed_once_beside_those_that_came_to_the_same() {
+        use Outcome::{Failed, Passed};
+        let disk = cases(&[("a", Passed, ""), ("b", Passed, ""), ("c", Passed, "")]);
+        let mount = cases(&[("a", Passed, ""), ("b", Failed, "no"), ("d", Passed, "")]);
+        let ran = vec![("ext4".into(), (disk, 1.0)), ("mount".into(), (mount, 1.0))];
+        let lines: Vec<_> =
+            ["d", "a", "b", "c"].iter().map(|test| format!(" (1): {test}.")).collect();
+        let told = by_outcome(&ran);
+        assert!(lines.iter().all(|line| told.matches(line.as_str()).count() == 1), "{told}");
+        assert!(told.contains("- passed on ext4; failed on mount (1): b."), "{told}");
+        assert!(told.contains("- not run on ext4; passed on mount (1): d."), "{told}");
+        assert!(told.contains("- passed on ext4; not run on mount (1): c."), "{told}");
     }
 
     #[test]

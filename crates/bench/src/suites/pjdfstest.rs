@@ -46,6 +46,7 @@ pub fn run(stage: &Stage<'_>, tests: &[String]) -> Result<Section> {
     let version = super::report::version(&stage.suite);
     let ran = stage.on_each(|place| on(stage, place, &configuration, tests))?;
     let mut section = cases::section(&version, &ran, &EXPLAINED)?;
+    section.said.push(cases::by_outcome(&ran));
     section.said.push(format!("Configuration:\n\n```toml\n{CONFIGURATION}```"));
     Ok(section)
 }
