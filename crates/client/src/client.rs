@@ -406,7 +406,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         partial::apply_local(&mut *write, update.stamp.number, &effects, core.meta.epoch)
             .map_err(stop)?;
         also(&mut *write, &update).map_err(failed)?;
-        let going = self.going_here(&*write, &effects)?;
+        let going = self.going_here(&*write, &effects, update.at)?;
         // The journal first: what shows must be there after a crash.
         core.log.append(update.clone()).map_err(log_failed)?;
         let _known = self.going(going, Remover::Here);

@@ -136,6 +136,11 @@ impl Going {
     pub fn extend(&mut self, more: Going) {
         self.0.extend(more.0);
     }
+
+    fn changed(mut self, at: Time) -> Going {
+        self.0.iter_mut().for_each(|(_, node)| node.ctime = at);
+        self
+    }
 }
 
 fn shown(tree: &Tree<'_>, file: FileId) -> Result<Option<Node>, Error> {
@@ -164,10 +169,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Some(known)
     }
 
-    /// What an update that is done here takes away.
-    pub(crate) fn going_here(&self, after: &dyn Read, effects: &Effects) -> Result<Going, Error> {
+    /// What an update that is done here takes away: it was changed last when it went.
+    pub(crate) fn going_here(
+        &self,
+        after: &dyn Read,
+        effects: &Effects,
+        at: Time,
+    ) -> Result<Going, Error> {
         let gone = effects.nodes.iter().filter(|(_, node)| node.is_none()).map(|(file, _)| *file);
-        self.going_of(after, gone.collect())
+        Ok(self.going_of(after, gone.collect())?.changed(at))
     }
 
     /// What a transaction takes away of the files that the replica above says are gone, and of

@@ -222,7 +222,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             |_, _| Ok(()),
         )?;
         if let Some((file, node)) = before {
-            self.after_removal(file, node, &done.value.1, None);
+            self.after_removal((file, node), &done.value, None);
         }
         Ok(Done { value: (), wait: done.wait })
     }
@@ -280,7 +280,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             |_, _| Ok(()),
         )?;
         if let Some((over, node, by)) = replaced {
-            self.after_removal(over, node, &done.value.1, Some(by));
+            self.after_removal((over, node), &done.value, Some(by));
         }
         Ok(Done { value: (), wait: done.wait })
     }

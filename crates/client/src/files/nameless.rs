@@ -6,7 +6,7 @@ use crate::contents::whole;
 use crate::mode;
 use crate::presence::{Dirty, NO_VERSION, Presence};
 use crate::types::{Need, Step, Stop};
-use model::{Change, Contents, Effects, FileId, Node};
+use model::{Change, Contents, Effects, FileId, Node, Update};
 use protocol::Upstream;
 use std::collections::BTreeSet;
 use store::{Container, Containers, Durability, StoreError, Write};
@@ -18,14 +18,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// not the call.
     pub(crate) fn after_removal(
         &self,
-        file: FileId,
-        node: Node,
-        effects: &Effects,
+        (file, node): (FileId, Node),
+        (update, effects): &(Update, Effects),
         taken_by: Option<FileId>,
     ) {
         if effects.nodes.get(&file) != Some(&None) {
             return;
         }
+        let node = Node { ctime: update.at, ..node };
         if let Err(stop) = self.let_contents_go(file, &node, taken_by) {
             tracing::warn!(%file, %stop, "a file was removed, and some of its contents are kept");
         }

@@ -287,3 +287,40 @@ fn inode_numbers_last_over_a_new_mount() {
     let other = world.mount(&server, "other", "connected");
     assert_eq!(inodes(&other), before, "and are the same on every machine");
 }
+
+#[test]
+fn what_is_open_changes_when_its_last_name_goes() {
+    in_both_modes(|mount| {
+        let made = |name: &str| {
+            fs::write(mount.path(name), "contents").unwrap();
+            File::open(mount.path(name)).unwrap()
+        };
+        let times = |file: &File| {
+            let stat = file.metadata().unwrap();
+            ((stat.ctime(), stat.ctime_nsec()), (stat.mtime(), stat.mtime_nsec()), stat.nlink())
+        };
+        let (removed, replaced) = (made("removed"), made("replaced"));
+        let (written, two) = (File::create(mount.path("written")).unwrap(), made("two"));
+        (&written).write_all(b"it is still being written").unwrap();
+        fs::hard_link(mount.path("two"), mount.path("names")).unwrap();
+        fs::create_dir(mount.path("folder")).unwrap();
+        let folder = File::open(mount.path("folder")).unwrap();
+        drop(made("another"));
+        let all = [&removed, &replaced, &written, &folder, &two];
+        let before = all.map(times);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        for name in ["removed", "written", "two"] {
+            fs::remove_file(mount.path(name)).unwrap();
+        }
+        fs::rename(mount.path("another"), mount.path("replaced")).unwrap();
+        fs::remove_dir(mount.path("folder")).unwrap();
+        let after = all.map(times);
+        for (number, (before, after)) in before.into_iter().zip(after).enumerate() {
+            assert!(after.0 > before.0, "{number}: it changed: {before:?} {after:?}");
+            assert_eq!(after.1, before.1, "{number}: and its contents did not");
+            assert_eq!(after.2, u64::from(number == 4), "{number}");
+        }
+        // It was not changed again by being looked at, or closed.
+        assert_eq!(times(&removed), after[0]);
+    });
+}
