@@ -4,9 +4,11 @@
 use e2e::contents::{noise, tree, write_and_sync};
 use e2e::disk::Disk;
 use e2e::{Mount, Server, World, eventually, run};
+use rustix::fs::FallocateFlags;
 use rustix::process::{Resource, Rlimit};
 use std::fs;
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -301,6 +303,17 @@ fn a_file_is_too_large_where_it_is_too_large_for_the_disk_of_the_cache() {
         assert_eq!(code(&file), code(&beside), "{length}");
         let length_of = |file: &fs::File| file.metadata().unwrap().len();
         assert_eq!(length_of(&file), length_of(&beside), "{length}");
+    }
+    // However it is made so large.
+    for end in [32 << 40, 1 << 62, i64::MAX as u64] {
+        let keeps = FallocateFlags::KEEP_SIZE;
+        for (flags, from) in [(FallocateFlags::empty(), 0), (keeps, 0), (keeps, end - 1)] {
+            let code = |file: &fs::File| rustix::fs::fallocate(file, flags, from, end - from);
+            assert_eq!(code(&file), code(&beside), "{flags:?} from {from} to {end}");
+        }
+        let code =
+            |file: &fs::File| file.write_at(b"x", end - 1).map_err(|error| error.raw_os_error());
+        assert_eq!(code(&file), code(&beside), "{end}");
     }
     file.set_len(3).unwrap();
     drop(file);

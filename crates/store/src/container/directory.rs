@@ -5,7 +5,6 @@
 use super::fan::{
     self, Place, directory_of, is_fan, is_missing, look_at, make_room_for, parse_name,
 };
-use super::mapped::lacking;
 use super::pieces::pieces;
 use super::places::{self, Places};
 use super::{Container, Containers, Key, Sizes, Step};
@@ -26,6 +25,7 @@ use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 mod readable;
+mod room;
 mod zeros;
 
 /// Bytes that are copied at once from one container to another.
@@ -248,31 +248,6 @@ impl OrdinaryFile {
         }
     }
 
-    /// Contents leave room on the disk for what is said about them: a full disk must not keep
-    /// anybody from removing what has filled it.
-    fn leave_room(&self, more: u64) -> Result<()> {
-        if more == 0 {
-            return Ok(());
-        }
-        let disk = rustix::fs::fstatvfs(&self.0.file).map_err(|errno| self.failed(errno))?;
-        let reserve = reserve_of(disk.f_blocks * disk.f_frsize);
-        if disk.f_bavail * disk.f_frsize < reserve.saturating_add(more) {
-            return Err(self.failed(Errno::NOSPC));
-        }
-        Ok(())
-    }
-
-    /// The same for what is written here. What lies where room was set aside, or something is
-    /// written already, takes none: whoever set it aside was told that it is his.
-    fn leave_room_besides(&self, offset: u64, length: u64) -> Result<()> {
-        match self.leave_room(length) {
-            Err(StoreError::Full(_)) => {
-                self.leave_room(lacking(&self.0.file, offset, offset.saturating_add(length)))
-            }
-            outcome => outcome,
-        }
-    }
-
     /// Copies the first `length` bytes, the holes as holes, without taking them through this
     /// process where the kernel can. False: the source has become shorter.
     fn fill_from(&self, source: &OrdinaryFile, length: u64, told: Step<'_>) -> Result<bool> {
@@ -365,7 +340,15 @@ impl Container for OrdinaryFile {
         if length == 0 {
             return Ok(());
         }
-        self.leave_room_besides(offset, length)?;
+        match self.leave_room_besides(offset, length) {
+            // No disk has room for what no file of it can be.
+            Err(StoreError::Full(_))
+                if self.is_beyond_any_file(offset.saturating_add(length))? =>
+            {
+                return Err(self.failed(Errno::FBIG));
+            }
+            outcome => outcome?,
+        }
         match rustix::fs::fallocate(&self.0.file, FallocateFlags::KEEP_SIZE, offset, length) {
             Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
             Err(errno) => Err(self.failed(errno)),
