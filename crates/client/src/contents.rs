@@ -277,7 +277,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 let pieces = fresh.unwrap_or(&described.pieces);
                 note_pieces(write, (grip.file, grip.generation), pieces, &mut votes)?;
                 if upon.is_none() {
-                    self.note_recipe(write, grip.file, described, fresh.is_none())?;
+                    let of = (grip.file, update.stamp.number);
+                    self.note_recipe(write, of, described, fresh.is_none())?;
                 }
                 note_features(write, (grip.file, grip.generation), described, &mut votes)?;
                 stored = Some(presence);

@@ -265,6 +265,7 @@ impl Presence {
     /// The file's row; those beside it stay.
     pub fn remove(write: &mut dyn Write, file: FileId) -> Result<(), StoreError> {
         recipes::retain(write, file, |_| false)?;
+        recipes::remove_unsent(write, file)?;
         write.delete(PRESENCE, &file.0.to_be_bytes())
     }
 

@@ -10,6 +10,7 @@ pub(crate) use anew::Anew;
 use crate::client::{Client, Core, error_of};
 use crate::part::{part_anew, remove_part};
 use crate::presence::Presence;
+use crate::recipes::rename_unsent;
 use crate::shown::Gone;
 use crate::types::Error;
 use model::{Change, FileId, ReplicaId, Stamp, Update, View};
@@ -108,6 +109,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 let bore =
                     |number| anew.numbers().any(|(bore, now)| now == to && bore.number == number);
                 let part = part_anew(&*write, *file, bore, to.number).map_err(error_of)?;
+                let named = (*file, anew.named(*file));
+                rename_unsent(&mut *write, named, bore, to.number).map_err(error_of)?;
                 parts.extend(part.map(|part| (anew.named(*file), part)));
             }
             Ok::<(), Error>(())

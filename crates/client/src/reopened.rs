@@ -55,22 +55,26 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// Who stores the next version, here or elsewhere, has most of this one's recipe in it. `anew`:
-    /// all of it was cut, and nothing of another version need be kept.
+    /// all of it was cut, and nothing of another version need be kept. What is not worth keeping for that
+    /// is kept until the store of this number has been sent.
     pub(crate) fn note_recipe(
         &self,
         write: &mut dyn Write,
-        file: FileId,
+        (file, number): (FileId, u64),
         described: &Described,
         anew: bool,
     ) -> Result<(), StoreError> {
         let tree = &described.tree;
         if !recipes::is_kept(&tree.contents) {
-            return Ok(());
+            return recipes::keep_unsent(write, file, number, tree);
         }
         if !anew {
             // A smaller one is cut whole when it is opened again.
             let goes_on = tree.contents.size >= self.inner.settings.again_bytes_min;
-            return if goes_on { add_recipe(write, file, tree) } else { Ok(()) };
+            return match goes_on {
+                true => add_recipe(write, file, tree),
+                false => recipes::keep_unsent(write, file, number, tree),
+            };
         }
         recipes::retain(write, file, |_| false)?;
         let chunks = tree.chunks.iter().map(|(name, bytes)| (name, &bytes[..]));

@@ -11,6 +11,7 @@ use crate::needs::files_of;
 use crate::pace::eager_bytes;
 use crate::parcel::Parcel;
 use crate::part::forget_part;
+use crate::recipes::forget_unsent;
 use crate::types::Error;
 use crate::undo::of_log;
 use chunks::{Squeeze, pack_for};
@@ -96,6 +97,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     self.note_full(false);
                     self.inner.full.over();
                     self.inner.unreadable.over();
+                    self.inner.mended.sent();
                 }
                 // The next attach calls again.
                 Err(Setback::Link) => self.inner.world.clock.sleep(SHORT_PAUSE).await,
@@ -446,6 +448,7 @@ fn rested(
 ) -> Result<Option<(FileId, Stamp)>, Error> {
     let Change::Store { file, .. } = update.change else { return Ok(None) };
     let had_part = forget_part(write, file, update.stamp.number).map_err(error_of)?;
+    forget_unsent(write, file, update.stamp.number).map_err(error_of)?;
     Ok((had_part && matches!(verdict, Verdict::Taken(_))).then_some((file, update.stamp)))
 }
 

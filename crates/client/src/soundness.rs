@@ -10,6 +10,7 @@ mod compare;
 mod first;
 mod mend;
 mod pass;
+mod unsent;
 
 pub(crate) use pass::Pass;
 
@@ -21,12 +22,17 @@ use model::FileId;
 use pass::{At, BEGINS_AFTER, BETWEEN, BYTES_AT_ONCE, FILES_AT_ONCE, LOOK_EVERY};
 use protocol::{Class, MendedStatus, Upstream};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use store::Containers;
+use tokio::sync::Notify;
 
 /// Why something stays as it is that is wrong.
 const NO_LINK: &str = "there is no link; check again when there is one";
+
+/// Files of which it is remembered that what was pending of them was altered.
+const ALTERED_MAX: usize = 1024;
 
 /// What one turn has looked at.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -52,15 +58,21 @@ pub struct Wrong {
 
 /// What was found to be wrong since the mount.
 #[derive(Default)]
-pub(crate) struct Mended(Mutex<MendedStatus>);
+pub(crate) struct Mended {
+    status: Mutex<MendedStatus>,
+    /// Files of which something is pending that is not in its container as it was stored.
+    altered: Mutex<BTreeSet<FileId>>,
+    /// Some of that may have been sent.
+    wanted: Notify,
+}
 
 impl Mended {
     pub fn status(&self) -> MendedStatus {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub fn note(&self, path: &str, bytes: u64) {
-        let mut mended = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut mended = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         mended.times += 1;
         mended.bytes += bytes;
         mended.last = Some(path.into());
@@ -77,6 +89,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             tokio::select! {
                 biased;
                 () = self.until_stopping() => {}
+                () = self.inner.mended.wanted.notified() => {
+                    self.mend_sent().await;
+                    continue;
+                }
                 () = self.inner.world.clock.sleep(wait) => {}
             }
             if self.is_stopping() {

@@ -30,25 +30,27 @@ struct Coded {
 }
 
 impl<U: Upstream, C: Containers> Client<U, C> {
-    /// A plan that was lost with an earlier life is made again from the container. None is made where
-    /// that cannot be read: the replica above may lack nothing of it.
+    /// A plan that was lost with an earlier life is made again from the container; where that has been
+    /// altered or cannot be read, by the recipe, if that is here: the replica above may lack nothing of it.
     pub(crate) fn plan_again(&self, update: &Update) -> Result<(), Error> {
-        match self.plan_what_is_read(update) {
-            Err(Error::Unreadable(_)) => Ok(()),
-            planned => planned,
-        }
-    }
-
-    fn plan_what_is_read(&self, update: &Update) -> Result<(), Error> {
-        let Change::Store { file, .. } = &update.change else { return Ok(()) };
         if self.core().plans.has(update.stamp.number) {
             return Ok(());
         }
+        match self.plan_what_is_read(update) {
+            Ok(false) | Err(Error::Unreadable(_)) => self.plan_as_logged(update),
+            planned => planned.map(drop),
+        }
+    }
+
+    /// Plans a store anew, if what it stored is here.
+    pub(crate) fn plan_what_is_read(&self, update: &Update) -> Result<bool, Error> {
+        let Change::Store { file, .. } = &update.change else { return Ok(false) };
         if let Some(plan) = self.plan_of_part(update)? {
+            let is_planned = plan.is_some();
             if let Some(plan) = plan {
                 self.core().plans.insert(update.stamp.number, plan);
             }
-            return Ok(());
+            return Ok(is_planned);
         }
         let row = {
             let read = self.inner.tables.read().map_err(error_of)?;
@@ -67,17 +69,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if let Some((key, row)) = &current {
             let is_this = row.version == update.stamp && row.dirty.is_none();
             if fits(*key, is_this)? {
-                return Ok(());
+                return Ok(true);
             }
         }
         // Many may be pending, and looking at all that there is for each would take for ever.
         for key in self.inner.containers.list_of(file.0).map_err(error_of)? {
             let is_current = current.as_ref().is_some_and(|(current, _)| *current == key);
             if !is_current && fits(key, false)? {
-                return Ok(());
+                return Ok(true);
             }
         }
-        unread
+        unread.map(|()| false)
     }
 
     /// Plans a store from a container, if that has its contents. `is_this`: the container is said
@@ -411,10 +413,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     fn look_again(&self, updates: &[Update]) -> Result<(), Setback> {
         let is_store = |update: &&Update| matches!(update.change, Change::Store { .. });
         let Some(update) = updates.iter().find(is_store) else { return Ok(()) };
-        let number = update.stamp.number;
-        self.core().plans.remove(number);
         // What cannot be read may be readable in a while.
-        self.plan_what_is_read(update)?;
+        if self.plan_what_is_read(update)? {
+            return Ok(());
+        }
+        self.core().plans.remove(update.stamp.number);
         Ok(self.give_up_store(update, None)?)
     }
 

@@ -287,7 +287,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     fn give_up_lost(&self, lost: &Lost) -> Result<(), Error> {
         let zeros = self.make_zeros(lost)?;
         self.core().plans.remove(lost.update.stamp.number);
-        self.plan_again(&lost.update)?;
+        match self.plan_what_is_read(&lost.update) {
+            Ok(_) | Err(Error::Unreadable(_)) => {}
+            Err(error) => return Err(error),
+        }
         self.give_up_store(&lost.update, zeros)
     }
 

@@ -237,7 +237,7 @@ fn until_data<K: Container>(container: &K, pieces: &[Placed], end: u64) -> Resul
 }
 
 /// The pieces that are here and are not what they should be, and how many bytes were read.
-fn wrong_among<K: Container>(
+pub(super) fn wrong_among<K: Container>(
     presence: &Presence,
     container: &K,
     secret: &Secret,

@@ -8,8 +8,8 @@ use crate::portions::{Portions, requests};
 use crate::ranks::{self, Rank};
 use crate::types::Error;
 use chunks::{Placed, Secret, unpack};
-use model::{ChunkName, Piece};
-use protocol::{PAYLOAD_BYTES_MAX, Request, Response, Upstream};
+use model::{ChunkName, FileId, Piece, Stamp};
+use protocol::{Class, PAYLOAD_BYTES_MAX, Request, Response, Upstream};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{Container, Containers, StoreError};
 
@@ -29,7 +29,7 @@ impl Mended {
     }
 }
 
-type Chunks = BTreeMap<ChunkName, Vec<u8>>;
+pub(super) type Chunks = BTreeMap<ChunkName, Vec<u8>>;
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Writes pieces anew that are wrong, while nobody can change the file.
@@ -74,7 +74,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// The pieces that are wrong also when nobody can be changing them.
-    async fn confirmed(&self, copy: &Copy, pieces: Vec<Placed>) -> Result<Vec<Placed>, Error> {
+    pub(super) async fn confirmed(
+        &self,
+        copy: &Copy,
+        pieces: Vec<Placed>,
+    ) -> Result<Vec<Placed>, Error> {
         let (client, copy, secret) = (self.clone(), copy.clone(), self.secret().0);
         let confirm = move || {
             let mut wrong = Vec::new();
@@ -118,27 +122,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// not to be had.
     async fn right_chunks(&self, copy: &Copy, wrong: &[Placed]) -> (Chunks, Option<String>) {
         let secret = self.secret().0;
-        let mut found = Chunks::new();
-        let mut lacking = BTreeSet::new();
-        for placed in wrong {
-            let Piece::Chunk { name, .. } = placed.piece else { continue };
-            match self.chunk_here(&secret, &name) {
-                Ok(Some(bytes)) => {
-                    found.insert(name, bytes);
-                }
-                // What cannot be read here may be had there.
-                Ok(None) | Err(_) => {
-                    lacking.insert(name);
-                }
-            }
-        }
+        let (mut found, lacking) = self.chunks_elsewhere(&secret, wrong);
         if lacking.is_empty() {
             return (found, None);
         }
         if !self.connection().attached {
             return (found, Some(NO_LINK.into()));
         }
-        let why = match self.ask_chunks(copy, wrong, &lacking, &secret).await {
+        let of = (copy.file, copy.presence.version, copy.class);
+        let why = match self.ask_chunks(of, wrong, &lacking, &secret).await {
             Ok(came) => {
                 found.extend(came);
                 "the server did not send it".into()
@@ -148,9 +140,32 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         (found, Some(why))
     }
 
-    async fn ask_chunks(
+    /// Those that other containers here have, and the names of the others.
+    pub(super) fn chunks_elsewhere(
         &self,
-        copy: &Copy,
+        secret: &Secret,
+        wrong: &[Placed],
+    ) -> (Chunks, BTreeSet<ChunkName>) {
+        let (mut found, mut lacking) = (Chunks::new(), BTreeSet::new());
+        for placed in wrong {
+            let Piece::Chunk { name, .. } = placed.piece else { continue };
+            match self.chunk_here(secret, &name) {
+                Ok(Some(bytes)) => {
+                    found.insert(name, bytes);
+                }
+                // What cannot be read here may be had there.
+                Ok(None) | Err(_) => {
+                    lacking.insert(name);
+                }
+            }
+        }
+        (found, lacking)
+    }
+
+    /// Of a version that the replica above has, the chunks that are lacking among these pieces.
+    pub(super) async fn ask_chunks(
+        &self,
+        (file, version, class): (FileId, Stamp, Class),
         wrong: &[Placed],
         lacking: &BTreeSet<ChunkName>,
         secret: &Secret,
@@ -159,10 +174,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let most = Portions::of(&self.inner.upstream.quality()).request;
         for ranges in requests(wrong, lacking, most) {
             let bytes = ranges.iter().map(|range| range.length).sum();
-            let (file, version) = (copy.file, copy.presence.version);
             let (base, packed, inside) = (None, None, None);
             let request = Request::Read { file, version, ranges, base, packed, inside };
-            match self.ask_for(copy.class, bytes, request).await? {
+            match self.ask_for(class, bytes, request).await? {
                 Response::Bytes(payload) => {
                     for chunk in unpack(&payload, PAYLOAD_BYTES_MAX).map_err(bad)? {
                         came.insert(secret.name(&chunk), chunk);
@@ -175,7 +189,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// Puts a piece where it belongs. False: it is right by now, or has left, or is another's.
-    async fn write_anew(
+    pub(super) async fn write_anew(
         &self,
         copy: &Copy,
         placed: Placed,
@@ -210,7 +224,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// What the kernel has of the file it asks for again.
-    fn show_anew(&self, copy: &Copy) {
+    pub(super) fn show_anew(&self, copy: &Copy) {
         let Some(kernel) = self.inner.kernel.get() else { return };
         if !kernel.forget_node(copy.file, true) {
             // Whoever opens it next does not go by what the kernel has.

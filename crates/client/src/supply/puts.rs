@@ -48,6 +48,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if !self.put_found(updates, missing, class).await?
             && !self.ground_is_lacking(updates).await?
         {
+            self.mend_unsent(updates, missing).await?;
             self.look_again(updates)?;
         }
         Ok(())

@@ -1,0 +1,205 @@
+//! What is pending and was altered in its container since it was stored: the recipe says of each chunk
+//! what it should be.
+//! Holds: what the replica above has, or another container here, is not lost: it is what the version
+//! names, and is written anew in its place. Only a chunk that nobody has is given up.
+//! Never: sends what is not the version, or gives up anything for want of a link.
+
+use super::ReadThrough;
+use super::compare::{Copy, wrong_among};
+use super::mend::Chunks;
+use super::pass::WINDOW_BYTES;
+use crate::client::{Client, error_of};
+use crate::fetch::Target;
+use crate::plan::Plan;
+use crate::presence::Presence;
+use crate::recipes::as_stored;
+use crate::types::Error;
+use chunks::{Described, Placed};
+use model::{Change, ChunkName, FileId, Piece, Update};
+use protocol::{Class, Range, Upstream};
+use std::collections::BTreeSet;
+use store::container::Key;
+use store::{Containers, StoreError};
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// The container of a pending store does not hold what was stored, or cannot be read: what it is to
+    /// be made of is planned by its recipe, if that is here. The replica above is asked for it first.
+    pub(crate) fn plan_as_logged(&self, update: &Update) -> Result<(), Error> {
+        let Some((copy, described)) = self.as_logged(update).map_err(error_of)? else {
+            return Ok(());
+        };
+        let (file, most) = (copy.file, self.inner.settings.plan_chunks_max);
+        let plan = Plan::new(file, copy.presence.generation, &described, Vec::new(), most);
+        self.core().plans.insert(update.stamp.number, plan);
+        if self.inner.mended.is_altered(file) {
+            let path = self.name_for_people(file);
+            tracing::warn!(
+                path,
+                "the disk here has altered what was not sent; the server is asked for it first"
+            );
+        }
+        Ok(())
+    }
+
+    /// A pending store whose contents are all in one container, and what they should be.
+    fn as_logged(&self, update: &Update) -> Result<Option<(Copy, Described)>, StoreError> {
+        let Change::Store { file, contents, .. } = update.change else { return Ok(None) };
+        let secret = self.secret().0;
+        let read = self.inner.tables.read()?;
+        let is_it = |row: &Presence| {
+            let rests = row.dirty.is_some() || row.ground.is_some();
+            row.version == update.stamp && row.is_whole() && !rests
+        };
+        let Some(presence) = Presence::load(&*read, file)?.filter(is_it) else { return Ok(None) };
+        let described = as_stored(&*read, file, &contents, &secret)?;
+        Ok(described.map(|described| (Copy { file, presence, class: Class::Replay }, described)))
+    }
+
+    /// Before the first of these stores is given up as one that is not here as it was written: what the
+    /// replica above does not lack of it, or another container has, is written anew in its place.
+    /// Errors: it could not be asked.
+    pub(crate) async fn mend_unsent(
+        &self,
+        updates: &[Update],
+        missing: &[ChunkName],
+    ) -> Result<(), Error> {
+        let is_store = |update: &&Update| matches!(update.change, Change::Store { .. });
+        let Some(update) = updates.iter().find(is_store).cloned() else { return Ok(()) };
+        let client = self.clone();
+        let altered = self.off_the_runtime(move || client.altered_of(&update));
+        let Some((copy, pieces)) = altered.await.map_err(error_of)? else { return Ok(()) };
+        let Ok(_held) = self.hold(copy.file, copy.presence.generation) else { return Ok(()) };
+        let wrong = self.confirmed(&copy, pieces).await?;
+        let found = self.chunks_of_unsent(&copy, &wrong, missing).await?;
+        let mut mended = 0;
+        for placed in wrong {
+            let right = match &placed.piece {
+                Piece::Zeros { .. } => None,
+                Piece::Chunk { name, .. } => match found.get(name) {
+                    Some(bytes) => Some(bytes.clone()),
+                    None => continue,
+                },
+            };
+            match self.write_anew(&copy, placed, right).await {
+                Ok(true) => mended += placed.piece.length(),
+                // What cannot be read beside it is seen to when that is given up.
+                Ok(false) | Err(Error::Unreadable(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if mended > 0 {
+            let path = self.name_for_people(copy.file);
+            tracing::warn!(path, bytes = mended, "what was not sent was mended");
+            self.inner.mended.note(&path, mended);
+            self.show_anew(&copy);
+        }
+        Ok(())
+    }
+
+    /// The pieces of a pending store that are not what they should be.
+    fn altered_of(&self, update: &Update) -> Result<Option<(Copy, Vec<Placed>)>, StoreError> {
+        let Some((copy, described)) = self.as_logged(update)? else { return Ok(None) };
+        let key = Key { file: copy.file.0, generation: copy.presence.generation };
+        let Some(container) = self.inner.containers.open(key, false)? else { return Ok(None) };
+        let secret = self.secret().0;
+        let (wrong, _) = wrong_among(&copy.presence, &container, &secret, described.pieces)?;
+        Ok((!wrong.is_empty()).then_some((copy, wrong)))
+    }
+
+    /// What is elsewhere in the cache of these, and what the version that is current at the server has
+    /// of those that are not missing there.
+    async fn chunks_of_unsent(
+        &self,
+        copy: &Copy,
+        wrong: &[Placed],
+        missing: &[ChunkName],
+    ) -> Result<Chunks, Error> {
+        let secret = self.secret().0;
+        let (mut found, mut lacking) = self.chunks_elsewhere(&secret, wrong);
+        lacking.retain(|name| !missing.contains(name));
+        match self.chunks_of_current(copy, lacking).await {
+            Ok(came) => found.extend(came),
+            Err(error @ (Error::Unreachable(_) | Error::TimedOut(_) | Error::Retry)) => {
+                return Err(error);
+            }
+            Err(error) => tracing::debug!(%error, file = %copy.file, "the server does not send it"),
+        }
+        Ok(found)
+    }
+
+    async fn chunks_of_current(
+        &self,
+        copy: &Copy,
+        mut lacking: BTreeSet<ChunkName>,
+    ) -> Result<Chunks, Error> {
+        if lacking.is_empty() {
+            return Ok(Chunks::new());
+        }
+        let node = self.said_of([copy.file].into_iter()).await?.pop().and_then(|said| said.node);
+        let Some(node) = node else { return Ok(Chunks::new()) };
+        let target = {
+            let (secret, files) = (self.secret().0, self.files());
+            let open = files.get(copy.file, copy.presence.generation);
+            let Some(open) = open else { return Ok(Chunks::new()) };
+            let target = Target::of(copy.file, open, secret);
+            Target { version: node.contents_stamp, class: copy.class, ..target }
+        };
+        let (mut chunks, mut at) = (Chunks::new(), 0);
+        while at < node.contents.size && !lacking.is_empty() {
+            let window = Range { offset: at, length: WINDOW_BYTES.min(node.contents.size - at) };
+            let (_, pieces) = self.pieces_of_version(&target, node.contents.size, window).await?;
+            let of = (copy.file, target.version, copy.class);
+            let mut came = self.ask_chunks(of, &pieces, &lacking, &target.secret).await?;
+            came.retain(|name, _| lacking.remove(name));
+            chunks.append(&mut came);
+            at += window.length;
+        }
+        Ok(chunks)
+    }
+
+    /// What was altered before it was sent is at the server by now: the container is made as that.
+    pub(crate) async fn mend_sent(&self) {
+        for file in self.inner.mended.altered() {
+            let is_pending = self.core().log.pending_store(file).is_some();
+            if is_pending || !self.connection().attached {
+                continue;
+            }
+            self.inner.mended.forget_altered(file);
+            let (mut done, mut from) = (ReadThrough::default(), Some(0));
+            while let Some(offset) = from {
+                from = match self.read_window(file, offset, Class::Demand, &mut done).await {
+                    Ok(read) => read.until,
+                    Err(error) => {
+                        tracing::warn!(%error, %file, "what was altered is not mended yet");
+                        None
+                    }
+                };
+            }
+        }
+    }
+}
+
+impl super::Mended {
+    /// What is pending of the file is not in its container as it was stored. Says whether that is new.
+    fn is_altered(&self, file: FileId) -> bool {
+        let mut altered = self.altered.lock().unwrap_or_else(super::PoisonError::into_inner);
+        // More of them are found when the cache is read through.
+        altered.len() < super::ALTERED_MAX && altered.insert(file)
+    }
+
+    fn altered(&self) -> Vec<FileId> {
+        let altered = self.altered.lock().unwrap_or_else(super::PoisonError::into_inner);
+        altered.iter().copied().collect()
+    }
+
+    fn forget_altered(&self, file: FileId) {
+        self.altered.lock().unwrap_or_else(super::PoisonError::into_inner).remove(&file);
+    }
+
+    /// Something that was pending has been sent.
+    pub fn sent(&self) {
+        if !self.altered().is_empty() {
+            self.wanted.notify_one();
+        }
+    }
+}
