@@ -90,6 +90,9 @@ fn check(inner: &Inner, repair: Repair) -> Result<Checked> {
     let mut checked = Checked::default();
     let damage = inner.blobs.damage()?;
     let volumes = check_rows(inner, &mut checked)?;
+    if repair == Repair::Yes {
+        renew_tables(inner, &mut checked)?;
+    }
     for volume in volumes.secrets.keys() {
         check_tree(inner, *volume, &mut checked, repair)?;
     }
@@ -160,6 +163,27 @@ fn check_rows(inner: &Inner, checked: &mut Checked) -> Result<Volumes> {
         checked.tell(place, what, State::Left);
     }
     Ok(Volumes { secrets, going })
+}
+
+/// A table that cannot be read and only repeats others is made anew, all of it.
+fn renew_tables(inner: &Inner, checked: &mut Checked) -> Result<()> {
+    let unreadable = whole::unreadable(&*inner.tables.read()?);
+    if unreadable.is_empty() {
+        return Ok(());
+    }
+    let renew = || -> Result<()> {
+        let mut write = inner.tables.write()?;
+        whole::renew(&mut *write, &unreadable)?;
+        Ok(write.commit(Durability::Now)?)
+    };
+    let (what, state) = match renew() {
+        Ok(()) => {
+            ("not all of its rows can be read; it was made anew of others".into(), State::Mended)
+        }
+        Err(error) => (format!("it cannot be made anew of others: {error}"), State::Left),
+    };
+    unreadable.iter().for_each(|name| checked.tell(format!("table {name}"), what.clone(), state));
+    Ok(())
 }
 
 /// What is only repeated elsewhere is mended first, and counts are made after that.

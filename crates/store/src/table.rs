@@ -91,9 +91,28 @@ pub trait Read {
     fn last(&self, table: &'static str, from: &[u8], to: &[u8]) -> Result<Option<Row>>;
 }
 
+/// After every key, and rows that go at once, where a table is cleared.
+const BEYOND: [u8; 1024] = [0xff; 1024];
+const CLEARED_AT_ONCE: usize = 1000;
+
 /// Sees its own writes.
 pub trait Write: Read {
     fn put(&mut self, table: &'static str, key: &[u8], value: &[u8]) -> Result<()>;
     fn delete(&mut self, table: &'static str, key: &[u8]) -> Result<()>;
+
+    /// Takes every row of a table away, where the store can do it also those that cannot be read. It
+    /// is the first that a transaction does.
+    fn clear(&mut self, table: &'static str) -> Result<()> {
+        loop {
+            let rows = self.scan(table, &[], &BEYOND, CLEARED_AT_ONCE)?;
+            if rows.is_empty() {
+                return Ok(());
+            }
+            for (key, _) in rows {
+                self.delete(table, &key)?;
+            }
+        }
+    }
+
     fn commit(self: Box<Self>, durability: Durability) -> Result<()>;
 }

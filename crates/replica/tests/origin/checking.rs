@@ -66,7 +66,11 @@ const TABLES: [&str; 19] = [
 ];
 
 fn rows(party: &Party, table: &'static str) -> Vec<Row> {
-    party.tables.read().unwrap().scan(table, &[], &[0xff; 300], 10_000).unwrap()
+    rows_of(&*party.tables, table)
+}
+
+fn rows_of(tables: &dyn Tables, table: &'static str) -> Vec<Row> {
+    tables.read().unwrap().scan(table, &[], &[0xff; 300], 10_000).unwrap()
 }
 
 fn put(party: &Party, table: &'static str, key: &[u8], value: Option<&[u8]>) {
@@ -273,4 +277,53 @@ async fn a_damaged_node_is_listed_as_a_name_and_costs_no_other_file() {
     assert!(matches!(asked(list(below)).await, Response::Refused(Refusal::Failed(_))));
     let Response::Listing(listing) = asked(list(docs)).await else { panic!("it is whole") };
     assert_eq!(listing.directories.len(), 1);
+}
+
+/// Where names lie in tables of a real disk, a page of them at a time makes no sense.
+#[allow(clippy::disallowed_methods, reason = "damages the tables behind the store's back")]
+#[tokio::test(start_paused = true)]
+async fn a_table_that_only_repeats_others_is_made_anew_where_a_page_of_it_cannot_be_read() {
+    const PAGE: usize = 4096;
+    const NAMES: u32 = 200;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tables.redb");
+    let limits = Limits { lease: LEASE, ..Limits::simulated() };
+    let Party { blobs, world, .. } = Party::with(limits.clone());
+    let opened = |tables| Origin::open(tables, blobs.clone(), world.clone(), limits.clone());
+    let wanted = {
+        let tables = Arc::new(store::embedded::Database::open(&path).unwrap());
+        let party = Party::on(tables, blobs.clone(), world.clone(), limits.clone());
+        party.origin.create_volume(VOLUME, 0, 0, protocol::Cutter::Gear).unwrap();
+        let mut ada = party.join("ada").await;
+        for number in 0..NAMES {
+            ada.make_directory(ROOT, &format!("name {number:05}")).await;
+        }
+        ["whole-entries-now", "whole-names-now"].map(|table| rows(&party, table))
+    };
+    assert_eq!(wanted[0].len(), NAMES as usize);
+    let whole = std::fs::read(&path).unwrap();
+    let named = b"name 00";
+    let places = whole.windows(named.len()).enumerate().filter(|(_, bytes)| bytes == named);
+    let pages: std::collections::BTreeSet<usize> = places.map(|(at, _)| at / PAGE).collect();
+    let mut renewed = std::collections::BTreeSet::new();
+    for page in pages {
+        let mut bytes = whole.clone();
+        bytes[page * PAGE + 16..][..16].fill(b'Q');
+        std::fs::write(&path, bytes).unwrap();
+        let tables = Arc::new(store::embedded::Database::open(&path).unwrap());
+        let Ok(origin) = opened(tables.clone()) else { continue };
+        let checked = origin.check(Repair::Yes).await.unwrap();
+        let anew = |name: &str| {
+            let place = format!("table {name}");
+            let is_mended = |problem: &replica::Problem| problem.state == State::Mended;
+            checked.problems.iter().any(|one| one.place == place && is_mended(one))
+        };
+        let anew = ["whole-entries-now", "whole-names-now"].into_iter().find(|name| anew(name));
+        let Some(anew) = anew else { continue };
+        renewed.insert(anew);
+        assert_eq!(origin.check(Repair::No).await.unwrap().left, 0, "{anew}");
+        let seen = ["whole-entries-now", "whole-names-now"].map(|table| rows_of(&*tables, table));
+        assert!(seen == wanted, "{anew}");
+    }
+    assert_eq!(renewed.len(), 2, "{renewed:?}");
 }

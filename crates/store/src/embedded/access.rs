@@ -139,7 +139,7 @@ impl<'a> Writing<'a> {
         self.database.find_room_held(&mut self.state, self.bytes, held)?;
         let mut flush = match self.held.take() {
             Some(flush) => flush,
-            None => self.database.begin_flush(&mut self.state)?,
+            None => self.database.begin_flush(&mut self.state, None)?,
         };
         let (puts, bytes) = (std::mem::take(&mut self.puts), std::mem::take(&mut self.bytes));
         self.database.guarded(|| flush.hold(&puts, bytes))?;
@@ -197,6 +197,20 @@ impl Write for Writing<'_> {
 
     fn delete(&mut self, table: &'static str, key: &[u8]) -> Result<()> {
         self.add(table, key, None)
+    }
+
+    /// What was put before does not count on rows of this table.
+    fn clear(&mut self, table: &'static str) -> Result<()> {
+        if !self.puts.is_empty() {
+            self.hold()?;
+        }
+        let mut flush = match self.held.take() {
+            Some(flush) => flush,
+            None => self.database.begin_flush(&mut self.state, Some(table))?,
+        };
+        self.database.guarded(|| flush.clear(table))?;
+        self.held = Some(flush);
+        Ok(())
     }
 
     fn commit(mut self: Box<Self>, durability: Durability) -> Result<()> {

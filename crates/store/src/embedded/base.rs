@@ -158,6 +158,12 @@ impl<'a> Flush<'a> {
         Ok(())
     }
 
+    /// Nothing of its rows is looked at.
+    pub fn clear(&mut self, table: &str) -> Result<()> {
+        let cleared = self.transaction.delete_table(Definition::new(table));
+        cleared.map(drop).map_err(|e| table_error(self.path, e))
+    }
+
     pub fn put_all(&mut self, puts: &Puts) -> Result<()> {
         puts.iter().try_for_each(|(table, rows)| {
             self.put(table, rows.iter().map(|(key, put)| (key.as_slice(), put.as_deref())))
