@@ -33,7 +33,8 @@ pub fn freed(freed: &Freed, wish: Wish) -> Vec<String> {
         lines.push(format!(
             "{} in the trash, because devices sent them lately, or were told that they are here, \
              and may be about to use them: {}; a `farfs gc` in {} min \
-             deletes those that are not used, and `farfs gc --empty-trash --forget-sent` does so now",
+             deletes those that are not used, `farfs gc --empty-trash --forget-sent` does so now, and \
+             a server does by itself when its disk is full, but for what a device is still sending",
             if wish.dry_run { "would stay" } else { "stay" },
             of(freed.promised),
             freed.promised_for.as_secs().div_ceil(60)

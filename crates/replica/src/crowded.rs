@@ -55,12 +55,14 @@ impl Inner {
         if !error.is_full() {
             return error.refuse(&volume.name, doing);
         }
+        self.upkeep.shortage.refused(self.world.clock.moment());
         let volume = &volume.name;
         match locked(&self.crowded.0).is_news(self.world.clock.moment()) {
             true => warn!(
                 volume, doing, %error,
                 "the disk is full: what has no room stays with the devices that wrote it, until \
-                 there is some; `farfs gc --empty-trash` may give some back"
+                 there is some; what nothing needs is given back by itself now, and old versions \
+                 with `farfs volume set --retention` and `farfs gc --empty-trash`"
             ),
             false => debug!(volume, doing, %error, "the disk is still full"),
         }

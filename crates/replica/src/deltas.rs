@@ -8,6 +8,7 @@ use crate::error::{ReplicaError, Result};
 use crate::examine::put_chunks;
 use crate::origin::Inner;
 use crate::parts::assembled;
+use crate::upkeep::Promise;
 use crate::volumes::{Volume, locked};
 use chunks::delta::{Codec, Effort};
 use chunks::{ChunksError, Secret, pack_after, pack_against, target_bytes, unpack_against};
@@ -60,6 +61,7 @@ impl Turns {
 pub(crate) fn put_deltas(
     inner: &Inner,
     volume: &Volume,
+    promise: &Promise,
     deltas: &[Delta],
 ) -> Result<Vec<(FileId, Stamp)>, Refusal> {
     check_sizes(deltas)?;
@@ -84,7 +86,7 @@ pub(crate) fn put_deltas(
         match chunks {
             Some(chunks) => {
                 let chunks: Vec<&[u8]> = chunks.iter().map(Vec::as_slice).collect();
-                put_chunks(inner, volume, &chunks)?;
+                put_chunks(inner, volume, promise, &chunks)?;
             }
             None => useless.push((delta.base.file, delta.base.version)),
         }

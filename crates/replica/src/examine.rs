@@ -98,17 +98,25 @@ fn lacking(
 pub(crate) fn put_payload(
     inner: &Inner,
     volume: &Volume,
+    promise: &Promise,
     payload: &Payload,
 ) -> Result<u32, Refusal> {
     let unpacked = Unpacked::of(payload, PAYLOAD_BYTES_MAX)
         .map_err(|error| Refusal::Malformed(error.to_string()))?;
-    put_chunks(inner, volume, &unpacked.chunks())
+    put_chunks(inner, volume, promise, &unpacked.chunks())
 }
 
-/// Keeps chunks, under the names that their bytes give them. Says how many of them were here before.
-pub(crate) fn put_chunks(inner: &Inner, volume: &Volume, chunks: &[&[u8]]) -> Result<u32, Refusal> {
+/// Keeps chunks, under the names that their bytes give them, which are promised. Says how many of
+/// them were here before.
+pub(crate) fn put_chunks(
+    inner: &Inner,
+    volume: &Volume,
+    promise: &Promise,
+    chunks: &[&[u8]],
+) -> Result<u32, Refusal> {
     let more: u64 = chunks.iter().map(|chunk| chunk.len() as u64).sum();
     if inner.blobs.bytes().saturating_add(more) > inner.limits.bytes_max {
+        inner.upkeep.shortage.refused(inner.world.clock.moment());
         return Err(Refusal::NoSpace);
     }
     let refuse = |error: crate::ReplicaError| inner.refuse(&error, volume, "keep chunks");
@@ -116,20 +124,25 @@ pub(crate) fn put_chunks(inner: &Inner, volume: &Volume, chunks: &[&[u8]]) -> Re
         inner.has_room_for_more().map_err(refuse)?;
     }
     let refuse = |error: store::StoreError| refuse(error.into());
-    let promise = inner.upkeep.promises.current();
     let names: Vec<ChunkName> = chunks.iter().map(|chunk| volume.secret.name(chunk)).collect();
     names.iter().for_each(|name| promise.note(volume.id, name));
     let blob_names: Vec<_> = names.iter().map(|name| volume.blob(name)).collect();
-    let mut known = 0;
-    for name in &blob_names {
-        known += u32::from(inner.blobs.has(name).map_err(refuse)?);
-    }
+    let is_known: Vec<bool> = blob_names
+        .iter()
+        .map(|name| inner.blobs.has(name))
+        .collect::<store::Result<_>>()
+        .map_err(refuse)?;
     let blobs: Vec<(&[u8], &[u8])> =
         blob_names.iter().zip(chunks).map(|(name, chunk)| (&name[..], *chunk)).collect();
     inner.blobs.put_all(&blobs).map_err(refuse)?;
+    for ((name, chunk), is_known) in names.iter().zip(chunks).zip(&is_known) {
+        if !is_known {
+            promise.came(volume.id, name, chunk.len() as u64);
+        }
+    }
     inner.note_written();
     if let Err(error) = inner.came_back(volume, &names) {
         tracing::warn!(volume = volume.name, %error, "what is back is still noted as missing");
     }
-    Ok(known)
+    Ok(is_known.iter().map(|known| u32::from(*known)).sum())
 }

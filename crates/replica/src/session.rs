@@ -100,19 +100,11 @@ impl OriginSession {
             Request::Attach(attach) => self.attach(attach).await.map(Response::Attached),
             Request::Submit(updates) => self.submit(updates).await,
             Request::Put { payload, deltas } => {
-                self.place()?;
+                let place = self.place()?;
                 if self.caller.access == Access::ReadOnly {
                     return self.give_back(payload, deltas).await;
                 }
-                let put = move |inner: &Inner, volume: &Volume| {
-                    Ok(put_payload(inner, volume, &payload).and_then(|known| {
-                        let useless = put_deltas(inner, volume, &deltas.unwrap_or_default())?;
-                        let useless = (!useless.is_empty()).then_some(useless);
-                        let known = (known > 0).then_some(known);
-                        Ok(Response::Stored { useless, known })
-                    }))
-                };
-                self.run("keep chunks", put).await
+                self.put(place.replica, payload, deltas.unwrap_or_default()).await
             }
             Request::Leave => {
                 let place = self.place()?;
@@ -147,6 +139,30 @@ impl OriginSession {
             Request::Patience(patience) => self.heed(patience),
             request => self.show(self.place()?, request).await,
         }
+    }
+
+    /// Keeps chunks of something that is about to be stored.
+    async fn put(
+        &self,
+        replica: ReplicaId,
+        payload: Payload,
+        deltas: Vec<Delta>,
+    ) -> Result<Response, Refusal> {
+        let put = move |inner: &Inner, volume: &Volume| {
+            let who = (volume.id, replica);
+            let promise = inner.upkeep.promises.sending(who, inner.world.clock.moment());
+            let kept = put_payload(inner, volume, &promise, &payload).and_then(|known| {
+                let useless = put_deltas(inner, volume, &promise, &deltas)?;
+                let useless = (!useless.is_empty()).then_some(useless);
+                let known = (known > 0).then_some(known);
+                Ok(Response::Stored { useless, known })
+            });
+            if let Err(Refusal::NoSpace) = kept {
+                inner.refused_for_room(who, None);
+            }
+            Ok(kept)
+        };
+        self.run("keep chunks", put).await
     }
 
     /// Waits until nobody goes by what was so before what is committed now.
@@ -378,7 +394,10 @@ fn answer_reading(
         Request::Lock(asked) => {
             answer::lock(inner, volume, (place, device), &asked)?.map(Response::Locked)
         }
-        Request::Measure => Ok(Response::Measured(answer::measure(inner, volume)?)),
+        Request::Measure => {
+            inner.hears_of((volume.id, place.replica));
+            Ok(Response::Measured(answer::measure(inner, volume)?))
+        }
         Request::Attach(_)
         | Request::Renew { .. }
         | Request::Put { .. }

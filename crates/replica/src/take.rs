@@ -40,6 +40,7 @@ use crate::catalog::DeviceId;
 use crate::deltas::put_deltas;
 use crate::examine::{examine, put_payload};
 use crate::origin::Inner;
+use crate::upkeep::Promise;
 use crate::volumes::Volume;
 use crate::within::take_from_within;
 use model::{Allowance, Change, ChunkName, FileId, ReplicaId, Seq, Stamp, Update, birth_of};
@@ -89,6 +90,21 @@ impl Lacks {
 /// Answers a submit: stores what came along, takes what can be taken, and waits for those who
 /// must know of it first.
 pub(crate) async fn submit(
+    inner: &Arc<Inner>,
+    volume: &Arc<Volume>,
+    by: Submitter,
+    submit: Submit,
+) -> Result<Submitted, Refusal> {
+    let (who, waited_for) = ((volume.id, by.place.replica), submit.strict);
+    let sends = brings_contents(&submit);
+    let answer = answer(inner, volume, by, submit).await;
+    if sends {
+        inner.note_answer(who, waited_for, &answer);
+    }
+    answer
+}
+
+async fn answer(
     inner: &Arc<Inner>,
     volume: &Arc<Volume>,
     by: Submitter,
@@ -148,12 +164,14 @@ fn brings_contents(submit: &Submit) -> bool {
 fn put_contents(
     inner: &Inner,
     volume: &Volume,
+    promise: &Promise,
     submit: &Submit,
 ) -> Result<Vec<(FileId, Stamp)>, Refusal> {
     if let Some(payload) = &submit.payload {
-        put_payload(inner, volume, payload)?;
+        put_payload(inner, volume, promise, payload)?;
     }
-    submit.deltas.as_ref().map_or(Ok(Vec::new()), |deltas| put_deltas(inner, volume, deltas))
+    let deltas = submit.deltas.as_deref().unwrap_or_default();
+    put_deltas(inner, volume, promise, deltas)
 }
 
 /// Takes in the chunks that came along, and cuts the batch off before the first update whose
@@ -166,7 +184,8 @@ fn prepare(
 ) -> Result<(Batch, Lacks), Refusal> {
     let writes = by.access == Access::ReadWrite;
     let ahead = submit.ahead == Some(true);
-    let put = if writes { put_contents(inner, volume, &submit) } else { Ok(Vec::new()) };
+    let promise = inner.upkeep.promises.submitting();
+    let put = if writes { put_contents(inner, volume, &promise, &submit) } else { Ok(Vec::new()) };
     let useless = match put {
         Err(Refusal::NoSpace) => {
             let judged = again::judged(inner, volume, &by, (ahead, &submit.updates))
@@ -182,7 +201,6 @@ fn prepare(
     };
     let stores = brings_contents(&submit);
     let mut missing = Vec::new();
-    let promise = inner.upkeep.promises.current();
     let mut bad = std::collections::BTreeSet::new();
     if writes && stores {
         let look = || {
@@ -202,6 +220,10 @@ fn prepare(
         let whole = birth_of(&submit.updates, examined.whole);
         submit.updates.truncate(whole);
         (missing, bad) = (examined.missing, examined.bad);
+    }
+    if stores || !(ahead || submit.strict) {
+        // What does not wait goes in order: what was sent before it is stored, or will not be.
+        inner.sends_now((volume.id, by.place.replica), &promise, (submit.strict, ahead));
     }
     let Submit { settled, strict, updates, under, .. } = submit;
     let under = records::held_alone(inner, volume, &by.place, under.unwrap_or_default());

@@ -13,6 +13,9 @@ mod collect;
 mod mark;
 mod pace;
 mod promises;
+mod room;
+mod senders;
+mod shortage;
 mod trash;
 
 pub(crate) use collect::DEAD_PERCENT_WHOLLY;
@@ -44,6 +47,7 @@ const QUIET_LOOK: Duration = Duration::from_millis(20);
 #[derive(Default)]
 pub(crate) struct Upkeep {
     pub promises: Promises,
+    pub shortage: shortage::Shortage,
     pub pace: pace::Pace,
     /// Requests under way.
     pub busy: AtomicUsize,
@@ -83,7 +87,10 @@ impl Origin {
         let upkeep = &self.0.upkeep;
         let _wanted = Counted::by(&upkeep.wanted);
         let _alone = upkeep.alone.clone().lock_owned().await;
-        let mut collector = Collector::new(self.0.clone(), wish);
+        self.run_through(Collector::new(self.0.clone(), wish)).await
+    }
+
+    async fn run_through(&self, mut collector: Collector) -> Result<Freed> {
         loop {
             let (back, more) = turn(&self.0, collector).await?;
             collector = back;
@@ -95,9 +102,10 @@ impl Origin {
     }
 
     /// Works in the background, for as long as it is polled, in small pieces that make way for
-    /// requests: tidies the store now and then, and looks into containers that were stored.
+    /// requests: tidies the store now and then, makes room where somebody was refused for want of it,
+    /// and looks into containers that were stored.
     pub async fn keep_up(&self) {
-        tokio::join!(self.tidy(), self.look_inside(), self.look_around());
+        tokio::join!(self.tidy(), self.make_room(), self.look_inside(), self.look_around());
     }
 
     /// What is written of leases that have ended goes, so that nobody is waited for in vain after a

@@ -162,7 +162,7 @@ pub(crate) fn take_from_within(
         .map_err(|error| inner.refuse(&error, volume, "look for chunks inside containers"))?;
     let chunks: Vec<&[u8]> = found.values().map(Vec::as_slice).collect();
     if !chunks.is_empty() {
-        put_chunks(inner, volume, &chunks)?;
+        put_chunks(inner, volume, &inner.upkeep.promises.current(), &chunks)?;
     }
     Ok(!chunks.is_empty())
 }

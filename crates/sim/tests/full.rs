@@ -7,7 +7,7 @@ use protocol::Mode;
 use replica::Limits;
 use sim::check;
 use sim::contents::stretch;
-use sim::machine::{ClientMachine, End, OriginMachine, Room};
+use sim::machine::{ClientMachine, End, OriginMachine, Room, VOLUME};
 use sim::network::Conditions;
 use sim::operation::{Fault, Operation, Outcome, Path};
 use sim::perform::Programs;
@@ -400,4 +400,104 @@ fn what_is_written_to_a_file_is_kept_when_the_full_origin_does_not_let_it_be_rem
             room.network.close();
         });
     }
+}
+
+const MIB: usize = 1 << 20;
+
+/// An origin that has room for eight MiB of contents, and so many clients.
+async fn small(room: &Room, modes: &[Mode]) -> (OriginMachine, Vec<ClientMachine>) {
+    let limits = Limits { bytes_max: 8 * MIB as u64, ..Limits::simulated() };
+    let origin = OriginMachine::start(room, limits).unwrap();
+    let mut machines = Vec::new();
+    for (number, mode) in modes.iter().enumerate() {
+        let mode = WantedMode::Fixed(*mode);
+        let mut machine = ClientMachine::invited(room, &origin, number, Conditions::NEAR, mode);
+        machine.start().await.unwrap();
+        machines.push(machine);
+    }
+    (origin, machines)
+}
+
+/// Makes a file of this name and length. False: the origin had no room for it.
+async fn saved(machine: &ClientMachine, name: &str, version: u64, length: usize) -> bool {
+    let client = machine.client().unwrap().clone();
+    let mut programs = Programs::default();
+    let create = Operation::Create { path: Path::new(name), mode: 0o644, slot: 0 };
+    let mut is_saved = true;
+    for operation in [create, write(length, version), CLOSE] {
+        match programs.perform(&client, &operation).await {
+            Outcome::Failed(Fault::NoSpace | Fault::DiskFull) => is_saved = false,
+            Outcome::Failed(fault) => panic!("{operation}: {fault:?}"),
+            _ => {}
+        }
+    }
+    is_saved
+}
+
+async fn removed(machine: &ClientMachine, name: &str) -> Outcome {
+    let client = machine.client().unwrap().clone();
+    let unlink = Operation::Unlink { path: Path::new(name) };
+    Programs::default().perform(&client, &unlink).await
+}
+
+async fn is_there(machine: &ClientMachine, name: &str, version: u64, length: usize) {
+    let client = machine.client().unwrap().clone();
+    let fetch = Operation::Fetch { path: Path::new(name) };
+    let found = Programs::default().perform(&client, &fetch).await;
+    assert!(found == Outcome::Bytes(stretch(version, length)), "{name}: {found}");
+}
+
+#[test]
+fn what_came_of_a_file_that_had_no_room_is_given_back_and_the_next_one_has_some() {
+    sim::run::paused(async {
+        let room = Room::new(1, false);
+        let (origin, machines) = small(&room, &[Mode::Connected; 2]).await;
+        assert!(saved(&machines[0], "kept", 1, MIB).await);
+        // More than once, and whoever is next.
+        for round in 0..3 {
+            assert!(!saved(&machines[0], "large", 2 + round, 12 * MIB).await, "it is too large");
+            removed(&machines[0], "large").await;
+            room.clock.sleep(Duration::from_secs(30)).await;
+            assert!(saved(&machines[1], "next", 20 + round, 5 * MIB).await, "round {round}");
+            is_there(&machines[0], "next", 20 + round, 5 * MIB).await;
+            assert_eq!(removed(&machines[1], "next").await, Outcome::Done);
+            // The removed file is an old version, which is kept for a while.
+            origin.origin().unwrap().keep_versions(VOLUME, Some(Duration::ZERO)).unwrap();
+        }
+        is_there(&machines[1], "kept", 1, MIB).await;
+        check::all_agree(&room, &origin, &machines).await.unwrap();
+        check::nothing_broke(&room, &machines).unwrap();
+        room.network.close();
+    });
+}
+
+#[test]
+fn what_a_device_goes_on_sending_stays_at_a_full_origin_and_goes_when_it_sends_something_else() {
+    const LENGTH: usize = 12 * MIB;
+    sim::run::paused(async {
+        let room = Room::new(1, false);
+        let (origin, machines) = small(&room, &[Mode::Partial, Mode::Connected]).await;
+        let [waits, other] = &machines[..] else { unreachable!() };
+        assert!(saved(waits, "large", 1, LENGTH).await, "it is pending");
+        let sent = || room.network.traffic(waits.line).sent.iter().sum::<u64>();
+        for round in 0..12 {
+            room.clock.sleep(HOUR / 6).await;
+            assert!(!saved(other, "small", 2 + round, 2 * MIB).await, "round {round}");
+            assert_eq!(removed(other, "small").await, Outcome::Done);
+        }
+        let all = sent();
+        assert!(all < 2 * LENGTH as u64, "{all} bytes: what it had sent went again and again");
+        assert!(waits.client().unwrap().status().pending.updates > 0);
+        assert_eq!(removed(waits, "large").await, Outcome::Done);
+        assert!(saved(waits, "next", 30, 5 * MIB).await);
+        room.clock.sleep(2 * FOUND_WITHIN).await;
+        assert_eq!(waits.client().unwrap().status().pending.updates, 0);
+        is_there(other, "next", 30, 5 * MIB).await;
+        assert!(saved(other, "small", 31, MIB).await);
+        assert_eq!(removed(other, "next").await, Outcome::Done);
+        room.clock.sleep(FOUND_WITHIN).await;
+        check::all_agree(&room, &origin, &machines).await.unwrap();
+        check::nothing_broke(&room, &machines).unwrap();
+        room.network.close();
+    });
 }

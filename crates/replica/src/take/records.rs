@@ -329,7 +329,8 @@ fn merged_contents(
     };
     let chunks: Vec<&[u8]> = merged.chunks.iter().map(Vec::as_slice).collect();
     if !chunks.is_empty() {
-        put_chunks(inner, volume, &chunks).map_err(ReplicaError::Refused)?;
+        let promise = inner.upkeep.promises.current();
+        put_chunks(inner, volume, &promise, &chunks).map_err(ReplicaError::Refused)?;
     }
     Ok(Some(merged.contents))
 }

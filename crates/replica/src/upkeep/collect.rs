@@ -107,6 +107,8 @@ pub(super) struct Collector {
     bytes_at: BTreeMap<i64, u64>,
     promises: Left,
     freed: Freed,
+    /// What is forgotten of what was promised is not what clients are sending.
+    heeds_senders: bool,
 }
 
 enum Stage {
@@ -131,7 +133,14 @@ impl Collector {
             holds: Vec::new(),
             bytes_at: BTreeMap::new(),
             freed: Freed::default(),
+            heeds_senders: false,
         }
+    }
+
+    /// All goes that nothing needs and that no client is sending: the disk is full.
+    pub fn for_room(inner: Arc<Inner>) -> Collector {
+        let wish = Wish { dry_run: false, empty_trash: true, thorough: true, forget_sent: true };
+        Collector { heeds_senders: true, ..Collector::new(inner, wish) }
     }
 
     pub fn freed(&self) -> Freed {
@@ -175,8 +184,13 @@ impl Collector {
         let inner = &self.inner;
         // What was promised before the marking begins must still count when chunks are deleted.
         inner.upkeep.promises.turn_over(&inner.world.clock, inner.limits.promise);
-        if self.wish.forget_sent && !self.wish.dry_run {
-            inner.upkeep.promises.forget(&inner.world.clock);
+        inner.let_go_of_the_silent();
+        match self.wish.forget_sent && !self.wish.dry_run {
+            true if self.heeds_senders => {
+                inner.upkeep.promises.forget_but_senders(&inner.world.clock);
+            }
+            true => inner.upkeep.promises.forget(&inner.world.clock),
+            false => {}
         }
         self.promises = inner.promises_left();
         if !self.wish.dry_run {

@@ -3,13 +3,14 @@
 //! Holds: a name is noted before one looks whether its chunk is there, and a chunk is deleted
 //! under the same lock; so either the deletion sees the note, or the look sees the deletion.
 
+use super::senders::{Senders, Sending, Submitted, Who};
 use crate::volumes::locked;
 use model::ChunkName;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use volume::whole::VolumeId;
-use world::Clock;
+use world::{Clock, Moment};
 
 /// Names that are noted one by one; beyond, every chunk counts as noted.
 const NOTED_MAX: usize = 4_000_000;
@@ -22,16 +23,53 @@ pub(crate) struct Promises(Mutex<Notes>);
 struct Notes {
     now: Promise,
     before: Promise,
-    since: Option<world::Moment>,
+    since: Option<Moment>,
+    senders: Senders,
 }
 
 /// What was noted since it began. It is kept at least as long as somebody has a clone of it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Promise(Arc<Mutex<HashSet<u64>>>);
+pub(crate) struct Promise {
+    names: Arc<Mutex<HashSet<u64>>>,
+    /// What is noted here is noted as what a client is sending, too.
+    sending: Option<Sending>,
+}
 
 impl Promises {
     pub fn current(&self) -> Promise {
         locked(&self.0).now.clone()
+    }
+
+    /// For what a client sends besides what it has sent already.
+    pub fn sending(&self, who: Who, now: Moment) -> Promise {
+        let mut notes = locked(&self.0);
+        Promise { sending: Some(notes.senders.of(who, now)), ..notes.now.clone() }
+    }
+
+    /// For what a client submits. It is among what it sends with `submitted`.
+    pub fn submitting(&self) -> Promise {
+        let notes = locked(&self.0);
+        Promise { sending: Some(notes.senders.fresh()), ..notes.now.clone() }
+    }
+
+    /// Gives the bytes that came for something that is not sent any more. `besides`: there is more
+    /// that the client is about to store.
+    #[must_use]
+    pub fn submitted(
+        &self,
+        who: Who,
+        promise: &Promise,
+        (waited_for, besides): (bool, bool),
+        now: Moment,
+    ) -> u64 {
+        let Some(sending) = promise.sending.clone() else { return 0 };
+        let submitted = Submitted { sending, waited_for, besides };
+        locked(&self.0).senders.submitted(who, submitted, now)
+    }
+
+    /// What is done to what clients are sending.
+    pub(super) fn of_senders<T>(&self, what: impl FnOnce(&mut Senders) -> T) -> T {
+        what(&mut locked(&self.0).senders)
     }
 
     /// Before chunks are looked for that may go: what was noted longer ago than `lasts` and is in
@@ -40,7 +78,7 @@ impl Promises {
         let mut notes = locked(&self.0);
         let now = clock.moment();
         let is_due = notes.since.is_none_or(|since| now.since(since) >= lasts);
-        if is_due && Arc::strong_count(&notes.before.0) == 1 {
+        if is_due && Arc::strong_count(&notes.before.names) == 1 {
             notes.before = std::mem::take(&mut notes.now);
             notes.since = Some(now);
         }
@@ -49,6 +87,12 @@ impl Promises {
     /// What was noted counts no longer, but for what is in somebody's hands: an update that is about
     /// to be taken. Whoever else counts on a chunk is told that it is missing, and sends it again.
     pub fn forget(&self, clock: &Clock) {
+        self.of_senders(Senders::forget_all);
+        self.forget_but_senders(clock);
+    }
+
+    /// The same, and what clients are sending stays.
+    pub fn forget_but_senders(&self, clock: &Clock) {
         // What was noted until now, and with the next turn what was noted before.
         for _ in 0..2 {
             self.turn_over(clock, Duration::ZERO);
@@ -65,11 +109,11 @@ impl Promises {
         let notes = locked(&self.0);
         let mark = fingerprint(volume, chunk);
         // Held while it is deleted: whoever still has the notes of before may add to them, too.
-        let (now, before) = (locked(&notes.now.0), locked(&notes.before.0));
+        let (now, before) = (locked(&notes.now.names), locked(&notes.before.names));
         if is_in(&now, mark) {
             return Ok(Standing::PromisedNow);
         }
-        if is_in(&before, mark) {
+        if is_in(&before, mark) || notes.senders.count_on(mark) {
             return Ok(Standing::PromisedBefore);
         }
         delete()?;
@@ -90,7 +134,7 @@ impl Promises {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     Free,
-    /// It was noted before the notes were last turned over.
+    /// It was noted before the notes were last turned over, or a client is sending it.
     PromisedBefore,
     PromisedNow,
 }
@@ -105,9 +149,20 @@ pub(crate) struct Left {
 impl Promise {
     /// The chunk is about to be looked for, or stored.
     pub fn note(&self, volume: VolumeId, chunk: &ChunkName) {
-        let mut names = locked(&self.0);
+        let mark = fingerprint(volume, chunk);
+        if let Some(sending) = &self.sending {
+            sending.note(mark);
+        }
+        let mut names = locked(&self.names);
         if names.len() < NOTED_MAX {
-            names.insert(fingerprint(volume, chunk));
+            names.insert(mark);
+        }
+    }
+
+    /// The chunk was not here before, and came from whoever sends.
+    pub fn came(&self, volume: VolumeId, chunk: &ChunkName, bytes: u64) {
+        if let Some(sending) = &self.sending {
+            sending.add(fingerprint(volume, chunk), bytes);
         }
     }
 }

@@ -209,6 +209,7 @@ impl Inner {
                 return Err(Refusal::ReadOnly);
             }
         }
-        crate::examine::put_chunks(self, volume, &wanted).map(drop)
+        let promise = self.upkeep.promises.current();
+        crate::examine::put_chunks(self, volume, &promise, &wanted).map(drop)
     }
 }
