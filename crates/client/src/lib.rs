@@ -119,7 +119,7 @@ pub use following::Place;
 pub use fuzz::fuzz_rows;
 pub use headway::Headway;
 pub use landing::{Late, Taken};
-pub use locks::{LockCall, Owner, Tried};
+pub use locks::{LockCall, Owner, Process, Taker, Tried};
 pub use misses::{MissShown, Settling};
 pub use needs::complete;
 pub use numbers::{Inode, Numbers};

@@ -5,6 +5,7 @@
 
 mod behind;
 mod companions;
+mod ended;
 mod lost;
 mod patience;
 mod questions;
@@ -17,6 +18,7 @@ use crate::locks::{LockCall, Owner, RELEASED_UNTOLD_WITHIN, RELEASED_WITHIN, Sco
 use crate::mode;
 use crate::ranks::{self, Rank, Ranked};
 use crate::types::{Error, Handle, Need};
+use ended::LOOK_AT_HOLDERS_EVERY;
 use model::{FileId, Lock, LockKind, Locks};
 use patience::{ASK_AGAIN_AFTER, LOOK_AGAIN_AFTER, Patience};
 use protocol::{Held, LockAim, LockOutcome, Locked, Locking, Notice, Response, States, Upstream};
@@ -88,6 +90,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         {
             self.locks().is_for_one(call.file);
         }
+        self.begins_anew(call);
         let is_behind = !as_it_is && self.leases_locks() && self.is_behind(call)?;
         let mut locks = self.locks_as_they_count();
         if locks.is_lost(call.handle) {
@@ -104,7 +107,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // What is written under it could not be stored before it is given up.
             return Err(Error::OlderLentOut);
         }
-        let tried = locks.try_lock(call, scope);
+        let mut tried = locks.try_lock(call, scope);
+        if let Tried::InTheWay(owners) = &tried {
+            drop(locks);
+            let is_free = self.give_up_of_the_ended(call.file, owners);
+            locks = self.locks_as_they_count();
+            if is_free {
+                tried = locks.try_lock(call, scope);
+            }
+        }
         // A weaker lock in place of a stronger one is news for others, and one that is given up.
         if matches!(tried, Tried::Done | Tried::InTheWay(_)) && locks.owes(call.file, scope) {
             self.inner.locks_wanted.notify_one();
@@ -143,6 +154,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     return Err(Error::Locked);
                 }
                 Tried::InTheWay(owners) if call.lock.kind == LockKind::Record => {
+                    if self.may_end_untold(call.file, &owners) {
+                        patience.looks_within(LOOK_AT_HOLDERS_EVERY);
+                    }
                     if !self.locks().waits.begin(call.owner, waiting.number, owners) {
                         return Err(Error::Deadlock);
                     }
@@ -209,6 +223,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 let locks = self.locks();
                 locks.look(call, self.lock_scope())
             };
+            let owners = found.map(|_| self.locks().owners(call.file)).unwrap_or_default();
+            if self.give_up_of_the_ended(call.file, &owners) {
+                continue;
+            }
             if !lacks {
                 return Ok(found);
             }
@@ -286,9 +304,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
     }
 
-    /// Nobody has the handle any more.
-    pub(crate) fn let_go_of_locks(&self, file: FileId, handle: Handle) {
+    /// Nobody has the handle any more, nor the file if it is not `open`.
+    pub(crate) fn let_go_of_locks(&self, (file, open): (FileId, bool), handle: Handle) {
         let mut locks = self.locks();
+        if !open {
+            locks.is_closed(file);
+        }
         if locks.released(file, handle) {
             self.gave_up(&locks, file);
         }
@@ -441,6 +462,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// A notice has been taken in.
     pub(crate) fn hear_of_locks(&self, notice: &Notice) {
         if let Some(files) = &notice.locks {
+            self.give_up_for_others(files);
             self.locks().told_of(files);
             self.inner.locks_wanted.notify_one();
         }

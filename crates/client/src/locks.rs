@@ -4,12 +4,14 @@
 //! Never: waits, or asks anybody; `locking` does.
 //! From: fcntl(2), flock(2); Gray and Cheriton (1989).
 
+mod ended;
 mod lost;
 mod questions;
 mod released;
 mod split;
 mod told;
 
+pub use ended::{Process, Taker};
 pub(crate) use released::{RELEASED_UNTOLD_WITHIN, RELEASED_WITHIN};
 
 use crate::types::Handle;
@@ -45,6 +47,7 @@ pub struct LockCall {
     pub lock: Lock,
     /// For `F_GETLK` of others to show.
     pub process: u32,
+    pub taker: Taker,
 }
 
 impl LockCall {
@@ -93,6 +96,8 @@ pub(crate) struct Table {
     waiting: u64,
     /// How often what was leased was leased no more: an answer to what was asked before says nothing.
     lapses: u64,
+    /// Files of which records were locked here, and that have been open ever since.
+    recorded: BTreeSet<FileId>,
     /// Through these, locks were held that somebody else has by now, or has had.
     lost: BTreeSet<Handle>,
     /// There may be a file that was overtaken.
@@ -134,6 +139,7 @@ struct OfFile {
 #[derive(Debug, Default)]
 struct By {
     process: u32,
+    taker: Option<Taker>,
     handles: BTreeSet<Handle>,
     /// A descriptor of one of the handles was closed since it locked anything: maybe the last, of
     /// which the kernel tells later, when whoever closed it has gone on.
@@ -268,8 +274,12 @@ impl Table {
         }
         let by = of_file.by.entry(call.owner).or_default();
         by.process = call.process;
+        by.taker = Some(call.taker.beside(by.taker));
         by.closed = None;
         by.handles.insert(call.handle);
+        if call.lock.kind == LockKind::Record {
+            self.recorded.insert(call.file);
+        }
         if weaker {
             of_file.gave_up();
             self.waits.let_go(call.owner);

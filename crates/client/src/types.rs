@@ -1,6 +1,7 @@
 //! What a caller of the client gives and gets.
 
 use crate::headway::Headway;
+use crate::locks::Process;
 use model::{FileId, Kind, Name, Node, Time};
 use protocol::{Objection, Refusal};
 use std::fmt;
@@ -247,6 +248,8 @@ pub struct Opened {
     /// The container that the kernel has been lent of this file. It reads and maps that itself;
     /// with `direct` it asks for what is read and written all the same.
     pub lent: Option<Arc<dyn Lent>>,
+    /// Records of the file may be locked: each close is to be told.
+    pub is_recorded: bool,
 }
 
 /// What a new file is to be.
@@ -393,6 +396,8 @@ pub trait Kernel: Send + Sync + 'static {
     fn lend(&self, container: BorrowedFd<'_>) -> Option<Arc<dyn Lent>>;
     /// Why it takes none, if it takes none at all.
     fn takes_none(&self) -> Option<String>;
+    /// Whether a process of this machine has surely ended.
+    fn has_ended(&self, process: Process) -> bool;
 }
 
 /// A container that the kernel has been lent, until this is dropped.

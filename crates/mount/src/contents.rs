@@ -57,8 +57,8 @@ pub(crate) fn open_flags(opened: &Opened, writes: bool) -> FopenFlags {
     if opened.direct {
         flags |= FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
     }
-    if !writes {
-        // Closing what was only read changes nothing: one round trip less.
+    if !writes && !opened.is_recorded {
+        // Closing what was only read changes nothing, where nobody locks it: one round trip less.
         flags |= FopenFlags::FOPEN_NOFLUSH;
     }
     flags

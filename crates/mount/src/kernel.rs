@@ -9,8 +9,9 @@
 //! Never: runs on a thread that answers requests.
 
 use crate::absent::Absent;
+use crate::holders;
 use crate::lending::Lending;
-use client::{Client, Kernel, Lent};
+use client::{Client, Kernel, Lent, Process};
 use fuse::{INodeNo, Idle, Notifier};
 use model::{FileId, Name};
 use protocol::Upstream;
@@ -438,6 +439,10 @@ impl Kernel for Forgetter {
 
     fn takes_none(&self) -> Option<String> {
         self.lending.off()
+    }
+
+    fn has_ended(&self, process: Process) -> bool {
+        holders::has_ended(process)
     }
 }
 

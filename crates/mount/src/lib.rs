@@ -18,6 +18,7 @@ mod directory;
 mod driver;
 mod errno;
 mod fuse;
+mod holders;
 mod kernel;
 mod lending;
 mod listings;

@@ -5,8 +5,9 @@
 
 use crate::driver::{Call, Driver};
 use crate::errno;
+use crate::holders;
 use crate::replies::{caller, file};
-use client::{Client, Handle, LockCall, Owner, Tried};
+use client::{Client, Handle, LockCall, Owner, Taker, Tried};
 use fuse::{INodeNo, LockAsked, ReplyEmpty, ReplyLock, Request};
 use model::{FileId, Lock, LockKind};
 use protocol::Upstream;
@@ -37,6 +38,7 @@ impl Asked<'_> {
                 last: end,
             },
             process: pid,
+            taker: Taker::Told,
         }
     }
 }
@@ -50,9 +52,12 @@ pub(crate) fn set<U: Upstream, C: Containers>(
     if asked.is_empty() {
         return reply.error(errno::INVALID);
     }
-    let lock = asked.lock_call();
+    let mut lock = asked.lock_call();
     if asked.lock.kind == libc::F_UNLCK {
         return unlock(driver, asked, lock, reply);
+    }
+    if !asked.lock.flock && !driver.client().tells_of_closes(lock.handle) {
+        lock.taker = holders::taker(asked.request.pid(), asked.lock.pid);
     }
     let call = Call::of("setlk", asked.request, asked.ino);
     if !driver.client().weakens_lock(&lock) {

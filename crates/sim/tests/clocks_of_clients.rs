@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
 
 use client::{
-    Caller, Consistency, Error, Kernel, Lent, LockCall, OpenFlags, Owner, WantedMode, complete,
+    Caller, Consistency, Error, Kernel, Lent, LockCall, OpenFlags, Owner, Process, Taker,
+    WantedMode, complete,
 };
 use model::{FileId, Lock, LockKind, Name};
 use protocol::Mode;
@@ -166,7 +167,14 @@ fn a_lock_is_held_while_the_clock_goes_to_and_fro_and_no_longer_than_the_lease_a
         let file = found.file;
         let opened = complete(client, |c| c.open_file(CALLER, file, BOTH)).await.unwrap().value;
         let lock = Lock { kind: LockKind::Record, exclusive: true, first: 0, last: 7 };
-        LockCall { file, handle: opened.handle, owner: Owner(1), lock, process: 1 }
+        LockCall {
+            file,
+            handle: opened.handle,
+            owner: Owner(1),
+            lock,
+            process: 1,
+            taker: Taker::Told,
+        }
     }
     simulated(async |mut scene| {
         scene.ada.mode = WantedMode::Fixed(Mode::Connected);
@@ -594,6 +602,10 @@ impl Kernel for Forgets {
 
     fn takes_none(&self) -> Option<String> {
         None
+    }
+
+    fn has_ended(&self, _: Process) -> bool {
+        false
     }
 }
 

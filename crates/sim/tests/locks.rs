@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
 
 use client::{
-    Allocate, Caller, Error, Handle, LockCall, Making, Need, OpenFlags, Owner, Setting, Tried,
-    WantedMode, complete,
+    Allocate, Caller, Error, Handle, LockCall, Making, Need, OpenFlags, Owner, Setting, Taker,
+    Tried, WantedMode, complete,
 };
 use model::{FileId, Kind, Lock, LockKind, Name};
 use protocol::Mode;
@@ -94,7 +94,7 @@ fn stretch(
     bytes: (u64, u64),
 ) -> LockCall {
     let lock = Lock { kind: LockKind::Record, exclusive, first: bytes.0, last: bytes.1 };
-    LockCall { file, handle, owner: Owner(owner), lock, process: 1 }
+    LockCall { file, handle, owner: Owner(owner), lock, process: 1, taker: Taker::Told }
 }
 
 async fn unlock(client: &SimClient, call: &LockCall) -> Result<(), Error> {

@@ -2,7 +2,9 @@
 //! there, whoever stores first.
 #![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
 
-use client::{Caller, Error, Handle, LockCall, Making, OpenFlags, Owner, WantedMode, complete};
+use client::{
+    Caller, Error, Handle, LockCall, Making, OpenFlags, Owner, Taker, WantedMode, complete,
+};
 use model::{FileId, Kind, Lock, LockKind, Name};
 use protocol::Mode;
 use sim::contents::stretch;
@@ -125,7 +127,7 @@ async fn sync(client: &SimClient, handle: Handle) -> Result<(), Error> {
 /// A lock of bytes from the first to the last, with nobody else.
 fn alone(file: FileId, handle: Handle, owner: u64, (first, last): (u64, u64)) -> LockCall {
     let lock = Lock { kind: LockKind::Record, exclusive: true, first, last };
-    LockCall { file, handle, owner: Owner(owner), lock, process: 1 }
+    LockCall { file, handle, owner: Owner(owner), lock, process: 1, taker: Taker::Told }
 }
 
 async fn unlock(client: &SimClient, call: &LockCall) -> Result<(), Error> {

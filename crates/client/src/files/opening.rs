@@ -231,7 +231,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let took = place.is_fresh && (flags.write || place.is_retry);
             self.numbers().has_come(file, inode.thread, took, now);
         }
-        Ok(Opened { handle, keep_cache, direct, lent })
+        let is_recorded = self.locks().is_recorded(file);
+        Ok(Opened { handle, keep_cache, direct, lent, is_recorded })
     }
 
     /// Lets others at the open files, and keeps what opening one of them left behind.

@@ -40,6 +40,11 @@ impl Patience {
         self.overtaken <= OVERTAKEN_MAX
     }
 
+    /// It looks again so soon this time.
+    pub fn looks_within(&mut self, within: Duration) {
+        self.pause = self.pause.min(within);
+    }
+
     /// How long to wait for news before it looks again all the same.
     pub fn pause(&mut self) -> Duration {
         let pause = self.pause;

@@ -12,6 +12,7 @@ fn call(owner: u64, exclusive: bool, first: u64, last: u64) -> LockCall {
         owner: Owner(owner),
         lock: Lock { kind: LockKind::Record, exclusive, first, last },
         process: 100,
+        taker: Taker::Told,
     }
 }
 
