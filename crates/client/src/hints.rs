@@ -76,6 +76,22 @@ fn beginning(nanos: u32) -> ChunkName {
     ChunkName(name)
 }
 
+/// What was said last of each kind that could not be swept.
+#[derive(Default)]
+struct Said(BTreeMap<Kind, String>);
+
+impl Said {
+    fn is_news(&mut self, kind: Kind, error: &StoreError) -> bool {
+        let now = error.to_string();
+        let before = self.0.insert(kind, now.clone());
+        before != Some(now)
+    }
+
+    fn is_well(&mut self, kind: Kind) {
+        self.0.remove(&kind);
+    }
+}
+
 /// What is here of files, each looked up once.
 struct Here<'a> {
     read: &'a dyn Read,
@@ -113,6 +129,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let begin = beginning(self.inner.world.clock.time().nanos);
         let mut places = BTreeMap::from(KINDS.map(|kind| (kind, Some(begin))));
         let (mut round, mut calls, mut busy) = (0u32, 0, true);
+        let mut said = Said::default();
         while !self.is_stopping() {
             tokio::select! {
                 biased;
@@ -128,9 +145,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             busy = false;
             for (kind, from) in &mut places {
                 match self.sweep_turn(*kind, from).await {
-                    Ok(gone) => busy |= gone,
+                    Ok(gone) => {
+                        busy |= gone;
+                        said.is_well(*kind);
+                    }
                     Err(StoreError::Full(_)) => tracing::debug!(?kind, "no room to forget hints"),
-                    Err(error) => tracing::warn!(%error, ?kind, "hints could not be swept"),
+                    Err(error) if said.is_news(*kind, &error) => {
+                        tracing::warn!(%error, ?kind, "hints could not be swept");
+                    }
+                    // It was said, and is tried again.
+                    Err(_) => {}
                 }
             }
         }
@@ -243,6 +267,17 @@ mod tests {
         let large = rows_max(1, 1 << 30);
         assert!((2 * (1 << 17)..3 * (1 << 17)).contains(&large), "{large}");
         assert_eq!(rows_max(u64::MAX, u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn what_keeps_coming_in_the_way_is_said_once_and_again_when_it_changes() {
+        let damaged = |what: &str| StoreError::Damaged { place: "it".into(), what: what.into() };
+        let (mut said, [one, other]) = (Said::default(), [KINDS[0], KINDS[1]]);
+        assert!(said.is_news(one, &damaged("a")) && said.is_news(other, &damaged("a")));
+        assert!(!said.is_news(one, &damaged("a")) && !said.is_news(other, &damaged("a")));
+        assert!(said.is_news(one, &damaged("b")) && !said.is_news(one, &damaged("b")));
+        said.is_well(one);
+        assert!(said.is_news(one, &damaged("b")) && !said.is_news(other, &damaged("a")));
     }
 
     #[test]
