@@ -141,6 +141,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Looks at some of the cache, from a place on, and mends what is wrong.
     pub async fn read_through(&self, from: (u64, u64)) -> Result<ReadThrough, Error> {
         let mut done = ReadThrough { next: Some(from), ..ReadThrough::default() };
+        if from == (0, 0) {
+            let client = self.clone();
+            let looked = self.off_the_runtime(move || {
+                crate::marred::look_at_all(&*client.inner.tables);
+                Ok(())
+            });
+            looked.await.map_err(error_of)?;
+        }
         let mut unknown = None;
         for _ in 0..FILES_AT_ONCE {
             let Some((file, offset)) = done.next.filter(|_| done.bytes < BYTES_AT_ONCE) else {

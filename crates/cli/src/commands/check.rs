@@ -6,7 +6,7 @@ use crate::mounts::{self, Entry};
 use crate::orders::{self, Order};
 use crate::progress::Progress;
 use crate::upkeep::Findings;
-use crate::{output, questions, units};
+use crate::{output, questions, show, units};
 use anyhow::{Error, Result};
 use client::{ReadThrough, Wrong};
 use std::path::{Path, PathBuf};
@@ -33,8 +33,9 @@ use std::path::{Path, PathBuf};
 /// be written takes up to 128 MiB of memory then, and beyond that room in TMPDIR.
 ///
 /// Of a mount: what the cache holds of the server's versions is compared with what they should be, and
-/// what differs is mended, from the server where the cache has it nowhere else. What is pending or being written is not compared. A mount does so
-/// by itself every week.
+/// what differs is mended, from the server where the cache has it nowhere else. What is pending
+/// or being written is not compared. A mount does so by itself every week. Damage of the state's tables is
+/// said, too.
 #[derive(clap::Args)]
 #[command(after_help = exit::after(
     "farfs check --data /srv/farfs
@@ -92,9 +93,16 @@ fn not_mended(data: &Path, error: Error) -> Error {
 /// Has a mount read through its cache, and says what it has found.
 fn cache(mount: &Entry) -> Result<()> {
     let mut progress = Progress::new("checking", true);
-    let (mut all, mut next) = (ReadThrough::default(), Some((0, 0)));
+    let (mut all, mut next, mut outcome) = (ReadThrough::default(), Some((0, 0)), Ok(()));
     while let Some(at) = next {
-        let turn = questions::read_through(mount, at)?;
+        let turn = match questions::read_through(mount, at) {
+            Ok(turn) => turn,
+            // What is damaged of the tables may be why.
+            Err(error) => {
+                outcome = Err(error);
+                break;
+            }
+        };
         progress.end();
         for wrong in &turn.wrong {
             output::line(&wrong_line(wrong))?;
@@ -107,14 +115,26 @@ fn cache(mount: &Entry) -> Result<()> {
         next = turn.next;
     }
     progress.end();
-    output::line(&summary(&all))?;
-    let left = all.wrong.iter().filter(|wrong| wrong.left.is_some()).count() as u64;
-    if left > 0 {
-        let places = units::count(left, "place");
-        let mountpoint = mount.mountpoint.display();
-        return Err(fail(Exit::Damaged, format!("{mountpoint}: {places} could not be mended")));
+    let status = questions::status(mount)?;
+    show::state_damage(&status).iter().try_for_each(|what| output::line(what))?;
+    let places = status.state_damage.len() as u64;
+    if outcome.is_ok() {
+        output::line(&summary(&all, places))?;
     }
-    Ok(())
+    match left_wrong(&all, places) {
+        Some(left) => {
+            let mountpoint = mount.mountpoint.display();
+            Err(fail(Exit::Damaged, format!("{mountpoint}: {left}")))
+        }
+        None => outcome,
+    }
+}
+
+/// What is wrong still, in the cache or in so many places of the state. None: nothing.
+fn left_wrong(all: &ReadThrough, state: u64) -> Option<String> {
+    let left = all.wrong.iter().filter(|wrong| wrong.left.is_some()).count() as u64;
+    let places = (left + state > 0).then(|| units::count(left + state, "place"))?;
+    Some(format!("{places} could not be mended"))
 }
 
 fn wrong_line(wrong: &Wrong) -> String {
@@ -130,9 +150,9 @@ fn read_so_far(all: &ReadThrough) -> String {
     format!("{}, {}", units::count(all.files, "file"), units::show_size(all.bytes))
 }
 
-fn summary(all: &ReadThrough) -> String {
+fn summary(all: &ReadThrough, state: u64) -> String {
     let mut said = format!("{} of the cache read", read_so_far(all));
-    match all.wrong.len() as u64 {
+    match all.wrong.len() as u64 + state {
         0 => said.push_str(", nothing wrong"),
         wrong => said.push_str(&format!(", wrong in {}", units::count(wrong, "place"))),
     }
@@ -148,5 +168,25 @@ fn read(answer: &[String]) -> Option<Findings> {
     match answer {
         [line] => serde_json::from_str(line).ok(),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_the_state_is_wrong_whatever_the_cache_holds() {
+        let mut all = ReadThrough::default();
+        assert_eq!(left_wrong(&all, 0), None);
+        assert!(summary(&all, 0).ends_with("nothing wrong"));
+        assert_eq!(left_wrong(&all, 1).as_deref(), Some("1 place could not be mended"));
+        assert!(summary(&all, 1).ends_with("wrong in 1 place"));
+        let wrong = Wrong { path: "a".into(), bytes: 5, left: None };
+        all.wrong.push(wrong.clone());
+        assert_eq!(left_wrong(&all, 0), None, "it was mended");
+        let lost = Wrong { left: Some("why".into()), ..wrong };
+        all.wrong.push(lost);
+        assert_eq!(left_wrong(&all, 1).as_deref(), Some("2 places could not be mended"));
     }
 }
