@@ -171,8 +171,8 @@ fn open(plan: &Plan, state: &State, known: &Known, headway: Headway) -> Result<S
     let damage = || {
         format!(
             "cannot use the state directory {shown}; what was changed here and not yet sent is in it: \
-             `farfs salvage {shown} OUT` copies it out; then mount with another --state and a new \
-             invitation"
+             `farfs salvage {shown} OUT` copies it out; then {}",
+            state::begin_anew(&shown)
         )
     };
     let explained = |error: anyhow::Error| match exit::code(&error) {

@@ -2,7 +2,7 @@
 //! the default place leads back.
 //! Holds: what was mounted last at a mount point is found again without its URL.
 
-use crate::exit::{Exit, fail};
+use crate::exit::{self, Exit, fail};
 use crate::mounts;
 use crate::state::{self, Known};
 use anyhow::{Context, Result};
@@ -55,6 +55,25 @@ fn last_below(base: &Path, mountpoint: &Path) -> Option<(PathBuf, Known)> {
         .collect();
     found.sort_by_key(|(used, ..)| *used);
     found.pop().map(|(_, directory, known)| (directory, known))
+}
+
+/// Why it cannot be told of a state directory what was mounted with it: of one that was mounted there, or
+/// else of one of which that cannot be told either. The second: whether it was.
+pub fn damaged(mountpoint: &Path) -> Option<(anyhow::Error, bool)> {
+    damaged_below(&base().ok()?, mountpoint)
+}
+
+fn damaged_below(base: &Path, mountpoint: &Path) -> Option<(anyhow::Error, bool)> {
+    let entries = std::fs::read_dir(base).into_iter().flatten().flatten();
+    let directories = entries.filter_map(|entry| entry.path().canonicalize().ok());
+    let errors = directories.filter_map(|directory| {
+        let error = state::known(&directory).err().filter(|e| exit::code(e) == Exit::Damaged)?;
+        match state::still_says_where(&directory) {
+            Some(there) if there != mountpoint => None,
+            there => Some((error, there.is_some())),
+        }
+    });
+    errors.max_by_key(|(_, is_there)| *is_there)
 }
 
 /// Notes a state directory that has been mounted, so that it is found again.
@@ -136,6 +155,24 @@ mod tests {
         assert_eq!(found("/mnt"), Some(one.clone()));
         assert_eq!(found("/other"), Some(two.clone()));
         assert_eq!(found("/default"), Some(default));
+        let damaged = |at: &str| {
+            damaged_below(&base, Path::new(at))
+                .map(|(error, is_there)| (error.to_string(), is_there))
+        };
+        assert_eq!(damaged("/mnt"), None);
+        let kept = std::fs::read(one.join(state::SERVER)).unwrap();
+        let torn = (kept[..20].to_vec(), Some(false));
+        // What is left says where it was mounted.
+        let strange = ([&kept[..], b"="].concat(), None);
+        for (wrong, elsewhere) in [torn, strange] {
+            std::fs::write(one.join(state::SERVER), &wrong).unwrap();
+            assert_eq!(found("/mnt"), None);
+            let (said, is_there) = damaged("/mnt").expect("one is damaged");
+            assert!(said.contains(&one.display().to_string()), "{said}");
+            assert_eq!(is_there, elsewhere.is_none());
+            assert_eq!(damaged("/elsewhere").map(|damaged| damaged.1), elsewhere);
+        }
+        std::fs::write(one.join(state::SERVER), &kept).unwrap();
         std::fs::remove_dir_all(&one).unwrap();
         assert_eq!(found("/mnt"), None);
         note_below(&base, &two).unwrap();

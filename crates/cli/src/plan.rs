@@ -3,7 +3,7 @@
 
 use crate::commands::umount;
 use crate::config::{self, Config};
-use crate::exit::{Exit, OrExit, fail};
+use crate::exit::{self, Exit, OrExit, fail};
 use crate::limits::Limits;
 use crate::state::{self, Known};
 use crate::units::{Size, show_size};
@@ -190,12 +190,20 @@ fn unknown(mountpoint: &Path, state: Option<&Path>) -> anyhow::Error {
     if let Some(state) = state {
         return state::says_nothing(state);
     }
+    let shown = mountpoint.display();
+    let damaged = places::damaged(mountpoint).map(|(error, is_it)| (exit::words(&error), is_it));
+    if let Some((said, true)) = damaged {
+        let said = format!("what was mounted at {shown} cannot be told: {said}");
+        return fail(Exit::Damaged, said);
+    }
+    let perhaps = damaged.map_or(String::new(), |(said, _)| {
+        format!(". Or, if this is the one that was mounted there: {said}")
+    });
     fail(
         Exit::Usage,
         format!(
-            "what is to be mounted at {}? Give the URL that `farfs invite` printed on the server, \
-             or, with --state, the state directory that was mounted there before",
-            mountpoint.display()
+            "what is to be mounted at {shown}? Give the URL that `farfs invite` printed on the server, \
+             or, with --state, the state directory that was mounted there before{perhaps}"
         ),
     )
 }

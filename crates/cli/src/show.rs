@@ -1,6 +1,7 @@
 //! What is known of a mount, in words for people.
 
 use crate::output;
+use crate::state::begin_anew;
 use crate::units::{self, count, show_secs, show_size};
 use client::Explanation;
 use protocol::{
@@ -138,15 +139,15 @@ pub fn state_damage(status: &Status) -> Vec<String> {
     let mut told = status.state_damage.clone();
     if !told.is_empty() {
         let state = &status.state_directory;
+        let anew = begin_anew(state);
         told.push(match status.pending.updates {
             0 => format!(
-                "some files cannot be read for that. Nothing waits to be sent: unmount, remove {state}, \
-                 and mount with a new invitation"
+                "some files cannot be read for that. Nothing waits to be sent: unmount, then {anew}. \
+                 {state} can go when that works"
             ),
             _ => format!(
                 "some files cannot be read for that. `farfs salvage {state} OUT` copies out what was \
-                 changed here and not yet sent (unmount first); then mount with another --state and a \
-                 new invitation"
+                 changed here and not yet sent (unmount first); then {anew}"
             ),
         });
     }

@@ -269,6 +269,16 @@ pub fn known(directory: &Path) -> Result<Option<Known>> {
     Ok(Some(known))
 }
 
+/// Of one whose `server.toml` is damaged: the mount point, where what is left of that says it.
+pub fn still_says_where(directory: &Path) -> Option<PathBuf> {
+    #[derive(Deserialize)]
+    struct There {
+        mountpoint: PathBuf,
+    }
+    let text = ordinary::read_to_string(&directory.join(SERVER)).ok()?;
+    text.lines().find_map(|line| toml::from_str::<There>(line).ok()).map(|there| there.mountpoint)
+}
+
 /// What is to be mounted cannot be had from a directory without `server.toml`.
 pub fn says_nothing(directory: &Path) -> anyhow::Error {
     let shown = directory.display();
@@ -285,23 +295,43 @@ pub fn says_nothing(directory: &Path) -> anyhow::Error {
         Exit::Damaged,
         format!(
             "{} is missing, which says what was mounted with this state directory: put it back, \
-             or give the URL as well, as in `farfs mount URL MOUNTPOINT --state {shown}` (the one \
-             that `farfs invite` printed; it need not be good any more). What was changed here \
-             and not yet sent is in {shown}, and is used then",
-            directory.join(SERVER).display()
+             or {}",
+            directory.join(SERVER).display(),
+            with_url(directory)
         ),
     )
 }
 
 fn damaged(path: &Path, what: &str) -> anyhow::Error {
-    let directory = path.parent().unwrap_or(path).display();
+    let directory = path.parent().unwrap_or(path);
     fail(
         Exit::Damaged,
         format!(
-            "{} is damaged ({what}). What was changed here and not yet sent is in {directory}: \
-             keep a copy of it, then mount with another --state and a new invitation",
-            path.display()
+            "{} is damaged ({what}), which says what was mounted with this state directory: put it \
+             back from a backup, or move it away and {}. `farfs salvage {} OUT` copies that out",
+            path.display(),
+            with_url(directory),
+            directory.display()
         ),
+    )
+}
+
+/// How to go on without `server.toml`.
+fn with_url(directory: &Path) -> String {
+    let shown = directory.display();
+    format!(
+        "give the URL as well, as in `farfs mount URL MOUNTPOINT --state {shown}` (the one that \
+         `farfs invite` printed; it need not be good any more). What was changed here and not yet \
+         sent is in {shown}, and is used then"
+    )
+}
+
+/// How to go on where tables or the log are damaged: the server knows the device by its key.
+pub fn begin_anew(directory: &str) -> String {
+    format!(
+        "copy {KEY} and {SERVER} from {directory}, and nothing else, into a new directory NEW, and \
+         mount with --state NEW (and the URL, if {SERVER} is gone): the server knows this device by \
+         its key, so that it takes no new invitation"
     )
 }
 

@@ -194,6 +194,54 @@ fn a_damaged_state_directory_is_reported_with_the_damaged_file() {
 }
 
 #[test]
+fn what_is_pending_goes_on_where_the_file_that_says_what_was_mounted_is_damaged() {
+    let (mountpoint, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (data, state) = (place.path().join("data"), place.path().join("state"));
+    let server = Server::start(&data);
+    let said = farfs(&["invite", "--data", text(&data)]).succeeds();
+    let at = text(mountpoint.path());
+    let mount = |more: &[&str]| farfs(&[&["mount", "--state", text(&state)], more, &[at]].concat());
+    mount(&["--mode", "fetch-only", said.trim()]).succeeds();
+    std::fs::write(mountpoint.path().join("file"), "pending").unwrap();
+    farfs(&["umount", "--wait", "0s", at]).succeeds();
+    let known = state.join("server.toml");
+    let kept = std::fs::read(&known).unwrap();
+    for wrong in [&kept[..kept.len() / 3], b"\xff\xfe", b""] {
+        std::fs::write(&known, wrong).unwrap();
+        let said = mount(&[]).fails_with(6);
+        for part in ["server.toml is damaged", "move it away", "give the URL", "farfs salvage"] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        assert!(!said.contains("new invitation"), "{said}");
+    }
+    // Nor where it is found by the mount point alone.
+    std::fs::write(&known, [&kept[..], b"="].concat()).unwrap();
+    let alone = farfs(&["mount", at]).fails_with(6);
+    assert!(alone.contains("server.toml is damaged") && alone.contains("give the URL"), "{alone}");
+    std::fs::rename(&known, place.path().join("away")).unwrap();
+    let (url, _) = said.trim().split_once("&invite=").unwrap();
+    mount(&[url]).succeeds();
+    farfs(&["wait", at]).succeeds();
+    let read = std::fs::read_to_string(mountpoint.path().join("file"));
+    farfs(&["umount", at]).succeeds();
+    assert_eq!(read.unwrap(), "pending");
+    // Where more than that is damaged, nobody is asked for an invitation either.
+    std::fs::write(state.join("tables.redb"), "they are damaged").unwrap();
+    let said = mount(&[]).fails_with(6);
+    assert!(said.contains("device.pem and server.toml"), "{said}");
+    let new = place.path().join("new");
+    std::fs::create_dir(&new).unwrap();
+    for name in ["device.pem", "server.toml"] {
+        std::fs::copy(state.join(name), new.join(name)).unwrap();
+    }
+    farfs(&["mount", "--state", text(&new), at]).succeeds();
+    let read = std::fs::read_to_string(mountpoint.path().join("file"));
+    farfs(&["umount", at]).succeeds();
+    assert_eq!(read.unwrap(), "pending");
+    drop(server);
+}
+
+#[test]
 fn a_state_directory_that_does_not_say_what_to_mount_is_named_and_what_is_missing_of_it() {
     let (mountpoint, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mount = || farfs(&["mount", text(mountpoint.path()), "--state", text(state.path())]);

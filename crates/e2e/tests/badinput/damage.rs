@@ -270,12 +270,24 @@ fn damaged_rows_are_told_of_at_mount_and_in_the_status_with_what_to_do() {
     let status = run(&mut mount.farfs("status", &[])).succeeds();
     let said = mount.said()[before..].to_owned();
     for told in [&status, &said] {
-        for part in ["tables.redb", "partial-nodes", "Nothing waits to be sent"] {
+        for part in ["tables.redb", "partial-nodes", "Nothing waits to be sent", "device.pem and"] {
             assert!(told.contains(part), "{part}: {told}");
         }
+        assert!(!told.contains("with a new invitation"), "{told}");
     }
     assert!(!status.contains("link      down"), "{status}");
     assert!(fs::read_link(mount.path("link")).is_err());
+    mount.unmount(&[]);
+    // What it is told to do.
+    let aside = mount.state.with_extension("aside");
+    fs::rename(&mount.state, &aside).unwrap();
+    fs::create_dir(&mount.state).unwrap();
+    for name in ["device.pem", "server.toml"] {
+        fs::copy(aside.join(name), mount.state.join(name)).unwrap();
+    }
+    mount.again();
+    assert_eq!(fs::read(mount.path("whole")).unwrap(), expected(1));
+    assert_eq!(fs::read_link(mount.path("link")).unwrap(), Path::new(target));
 }
 
 /// Writes a file that nobody else has, and unmounts before it is sent; the container of it.

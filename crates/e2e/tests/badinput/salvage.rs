@@ -124,7 +124,7 @@ fn is_refused(mount: &Mount, case: &str) {
     let refused = run(&mut mount.command());
     assert_eq!(refused.code, Some(6), "{case}: {}", refused.err);
     let advice = format!(
-        "`farfs salvage {} OUT` copies it out; then mount with another --state",
+        "`farfs salvage {} OUT` copies it out; then copy device.pem and server.toml",
         mount.state.display()
     );
     assert!(refused.err.contains(&advice), "{case}: {}", refused.err);

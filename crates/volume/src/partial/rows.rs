@@ -8,7 +8,8 @@ use model::{Change, FileId, Name, Node, Seq, Time, Update};
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the client's table of {table} is damaged ({what}); keep a copy of the state directory, which \
-     has what is not sent yet, then mount with another one and a new invitation"
+     has what is not sent yet, then mount with another one, into which device.pem and server.toml are \
+     copied"
 )]
 pub struct RowError {
     pub table: &'static str,
