@@ -107,14 +107,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // What is written under it could not be stored before it is given up.
             return Err(Error::OlderLentOut);
         }
-        let mut tried = locks.try_lock(call, scope);
+        let tried = locks.try_lock(call, scope);
         if let Tried::InTheWay(owners) = &tried {
             drop(locks);
-            let is_free = self.give_up_of_the_ended(call.file, owners);
-            locks = self.locks_as_they_count();
-            if is_free {
-                tried = locks.try_lock(call, scope);
+            if self.give_up_of_the_ended(call.file, owners) {
+                // All of it may be otherwise by now. There are fewer in the way each time.
+                return self.try_lock_of(call, as_it_is);
             }
+            locks = self.locks_as_they_count();
         }
         // A weaker lock in place of a stronger one is news for others, and one that is given up.
         if matches!(tried, Tried::Done | Tried::InTheWay(_)) && locks.owes(call.file, scope) {
@@ -300,17 +300,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut locks = self.locks();
         locks.one_closed(file, handle, now);
         if locks.closed(file, owner) {
-            self.gave_up(&locks, file);
-        }
-    }
-
-    /// Nobody has the handle any more, nor the file if it is not `open`.
-    pub(crate) fn let_go_of_locks(&self, (file, open): (FileId, bool), handle: Handle) {
-        let mut locks = self.locks();
-        if !open {
-            locks.is_closed(file);
-        }
-        if locks.released(file, handle) {
             self.gave_up(&locks, file);
         }
     }

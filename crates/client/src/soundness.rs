@@ -99,7 +99,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 break;
             }
             wait = match self.next_of_pass() {
-                Some(at) if self.may_mend() => match self.read_through(at).await {
+                Some(at) if self.may_mend() => match self.read_some(at).await {
                     Ok(looked) => {
                         self.pass_went_on(looked.next);
                         BETWEEN
@@ -138,9 +138,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         connection.attached && connection.fetches_ahead()
     }
 
-    /// Looks at some of the cache, from a place on, and mends what is wrong.
+    /// As `read_some`, for who wants to know what is wrong: from the beginning on of the tables, too.
     pub async fn read_through(&self, from: (u64, u64)) -> Result<ReadThrough, Error> {
-        let mut done = ReadThrough { next: Some(from), ..ReadThrough::default() };
         if from == (0, 0) {
             let client = self.clone();
             let looked = self.off_the_runtime(move || {
@@ -149,6 +148,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             });
             looked.await.map_err(error_of)?;
         }
+        self.read_some(from).await
+    }
+
+    /// Looks at some of the cache, from a place on, and mends what is wrong.
+    async fn read_some(&self, from: (u64, u64)) -> Result<ReadThrough, Error> {
+        let mut done = ReadThrough { next: Some(from), ..ReadThrough::default() };
         let mut unknown = None;
         for _ in 0..FILES_AT_ONCE {
             let Some((file, offset)) = done.next.filter(|_| done.bytes < BYTES_AT_ONCE) else {

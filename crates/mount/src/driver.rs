@@ -202,6 +202,11 @@ impl<U: Upstream, C: Containers> Driver<U, C> {
         self.go_on(call, first, || attempt, answer);
     }
 
+    /// On a thread that takes no requests.
+    pub(crate) fn beside(&self, work: impl FnOnce() + Send + 'static) {
+        self.runtime.spawn_blocking(work);
+    }
+
     /// As `serve`, of what waits for the disk or works on a whole file: on a thread that takes no
     /// requests, where no other one takes the next meanwhile.
     pub(crate) fn serve_beside<T, A, F>(&self, call: Call, attempt: A, answer: F)

@@ -55,7 +55,7 @@ fn read_stat(stat: &str) -> Option<Stat> {
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
     let (threads, began) = (number(17)?, number(19)?);
-    Some(Stat { began, is_over: matches!(fields[0], "Z" | "X") && threads <= 1 })
+    Some(Stat { began, is_over: fields[0] == "Z" && threads == 1 })
 }
 
 fn locks_for_itself(thread: u32) -> bool {

@@ -7,7 +7,7 @@ use crate::driver::{Call, Driver};
 use crate::errno;
 use crate::holders;
 use crate::replies::{caller, file};
-use client::{Client, Handle, LockCall, Owner, Taker, Tried};
+use client::{Caller, Client, Handle, LockCall, Owner, Taker, Tried};
 use fuse::{INodeNo, LockAsked, ReplyEmpty, ReplyLock, Request};
 use model::{FileId, Lock, LockKind};
 use protocol::Upstream;
@@ -52,18 +52,34 @@ pub(crate) fn set<U: Upstream, C: Containers>(
     if asked.is_empty() {
         return reply.error(errno::INVALID);
     }
-    let mut lock = asked.lock_call();
+    let lock = asked.lock_call();
     if asked.lock.kind == libc::F_UNLCK {
         return unlock(driver, asked, lock, reply);
     }
-    if !asked.lock.flock && !driver.client().tells_of_closes(lock.handle) {
-        lock.taker = holders::taker(asked.request.pid(), asked.lock.pid);
-    }
     let call = Call::of("setlk", asked.request, asked.ino);
+    let caller = caller(asked.request);
+    if asked.lock.flock || driver.client().tells_of_closes(lock.handle) {
+        return lock_for(driver, (call, caller), lock, waits, reply);
+    }
+    let (thread, process, again) = (asked.request.pid(), asked.lock.pid, driver.clone());
+    // Who has asked may have to be looked at more than once.
+    driver.beside(move || {
+        let lock = LockCall { taker: holders::taker(thread, process), ..lock };
+        lock_for(&again, (call, caller), lock, waits, reply);
+    });
+}
+
+fn lock_for<U: Upstream, C: Containers>(
+    driver: &Driver<U, C>,
+    (call, caller): (Call, Caller),
+    lock: LockCall,
+    waits: bool,
+    reply: ReplyEmpty,
+) {
     if !driver.client().weakens_lock(&lock) {
         return lock_now(driver, call, lock, waits, reply);
     }
-    let (caller, again) = (caller(asked.request), driver.clone());
+    let again = driver.clone();
     driver.serve(
         call,
         move |client: &Client<U, C>| client.before_unlock(caller, &lock),

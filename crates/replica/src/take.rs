@@ -96,9 +96,10 @@ pub(crate) async fn submit(
     submit: Submit,
 ) -> Result<Submitted, Refusal> {
     let (who, waited_for) = ((volume.id, by.place.replica), submit.strict);
-    let sends = brings_contents(&submit);
+    // What goes ahead says nothing of what waits its turn.
+    let sends_next = brings_contents(&submit) && submit.ahead != Some(true);
     let answer = answer(inner, volume, by, submit).await;
-    if sends {
+    if sends_next {
         inner.note_answer(who, waited_for, &answer);
     }
     answer

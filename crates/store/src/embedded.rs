@@ -263,12 +263,12 @@ impl Database {
         durability: Durability,
         word: Word,
     ) -> Result<()> {
-        let flush = self.begin_flush(state, None)?;
+        let flush = self.begin_flush(state, &[])?;
         self.end_flush(state, flush, puts, durability, word)
     }
 
-    /// A transaction of redb with what is young, but in a table that is to be cleared.
-    fn begin_flush(&self, state: &mut State, but: Option<&str>) -> Result<Flush<'_>> {
+    /// A transaction of redb with what is young, but in tables that are to be cleared.
+    fn begin_flush(&self, state: &mut State, but: &[&str]) -> Result<Flush<'_>> {
         self.open_again(state)?;
         self.look()?;
         let State { redb: Some(redb), .. } = state else { return Err(self.closed()) };
@@ -276,7 +276,7 @@ impl Database {
         self.guarded(|| {
             let mut flush = Flush::begin(&self.path, redb)?;
             let view = level.young.at(level.young.last());
-            for table in view.tables().filter(|table| Some(&**table) != but) {
+            for table in view.tables().filter(|table| !but.contains(&&**table)) {
                 flush.put(table, view.all(table))?;
             }
             Ok(flush)

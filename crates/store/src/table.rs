@@ -100,18 +100,21 @@ pub trait Write: Read {
     fn put(&mut self, table: &'static str, key: &[u8], value: &[u8]) -> Result<()>;
     fn delete(&mut self, table: &'static str, key: &[u8]) -> Result<()>;
 
-    /// Takes every row of a table away, where the store can do it also those that cannot be read. It
-    /// is the first that a transaction does.
-    fn clear(&mut self, table: &'static str) -> Result<()> {
-        loop {
-            let rows = self.scan(table, &[], &BEYOND, CLEARED_AT_ONCE)?;
-            if rows.is_empty() {
-                return Ok(());
-            }
-            for (key, _) in rows {
-                self.delete(table, &key)?;
+    /// Takes every row of some tables away, where the store can do it also those that cannot be read.
+    /// It is the first that a transaction does.
+    fn clear(&mut self, tables: &[&'static str]) -> Result<()> {
+        for table in tables {
+            loop {
+                let rows = self.scan(table, &[], &BEYOND, CLEARED_AT_ONCE)?;
+                if rows.is_empty() {
+                    break;
+                }
+                for (key, _) in rows {
+                    self.delete(table, &key)?;
+                }
             }
         }
+        Ok(())
     }
 
     fn commit(self: Box<Self>, durability: Durability) -> Result<()>;

@@ -112,9 +112,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             files.twice.insert(state.file);
         }
         let settles = files.size_may_settle(state.file, self.numbers().current(state.file));
-        let is_open = files.generations(state.file).any(|open| open.handles > 0);
         drop(files);
-        self.let_go_of_locks((state.file, is_open), handle);
+        self.let_go_of_locks(state.file, handle);
         if let Last::StoredSoon = last {
             self.store_soon(state.file, state.generation);
         }

@@ -24,6 +24,8 @@ pub(super) struct HandleState {
     pub counts: bool,
     /// By which number the kernel has it.
     pub number: u64,
+    /// The kernel tells of each close, though it is only read through.
+    pub tells: bool,
 }
 
 impl HandleState {
@@ -42,6 +44,7 @@ impl HandleState {
             fetches: true,
             counts: false,
             number: 0,
+            tells: false,
         }
     }
 }

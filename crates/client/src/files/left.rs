@@ -107,6 +107,11 @@ impl<K: Container> Files<K> {
         handles.iter().all(reads)
     }
 
+    /// Whether the kernel tells of each close of it.
+    pub fn tells_of_closes(&self, handle: Handle) -> bool {
+        self.handles.get(&handle.0).is_some_and(|state| state.flags.write || state.tells)
+    }
+
     /// Files of which it is to be asked whether they have been stored.
     pub fn doubtful(&self) -> Vec<FileId> {
         self.open.iter().filter(|(_, open)| open.doubtful).map(|((file, _), _)| *file).collect()

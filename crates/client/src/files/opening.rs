@@ -203,10 +203,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
         };
         let unseen = unseen && lent.is_some();
-        if unseen
-            && flags.read
-            && let Some(open) = files.get_mut(file, generation)
-        {
+        if let Some(open) = files.get_mut(file, generation).filter(|_| unseen && flags.read) {
             open.is_mappable = true;
         }
         let cached = !direct && lent.is_none();
@@ -216,8 +213,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if cached {
             files.shown(file, generation, version);
         }
+        let is_recorded = self.locks().is_recorded(file);
         let handle = files.add_handle(HandleState {
             flags,
+            tells: is_recorded,
             direct: !cached,
             lent: lent.is_some(),
             unseen,
@@ -231,7 +230,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let took = place.is_fresh && (flags.write || place.is_retry);
             self.numbers().has_come(file, inode.thread, took, now);
         }
-        let is_recorded = self.locks().is_recorded(file);
         Ok(Opened { handle, keep_cache, direct, lent, is_recorded })
     }
 

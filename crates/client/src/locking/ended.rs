@@ -2,6 +2,7 @@
 
 use crate::client::Client;
 use crate::locks::{LockCall, Owner, Taker};
+use crate::types::Handle;
 use model::FileId;
 use protocol::Upstream;
 use std::collections::BTreeSet;
@@ -52,8 +53,23 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         !self.locks().to_be_seen(file, owners).is_empty()
     }
 
+    /// Nobody has the handle any more.
+    pub(crate) fn let_go_of_locks(&self, file: FileId, handle: Handle) {
+        // Whoever opens it meanwhile waits, and locks after that.
+        let files = self.files();
+        let is_open = files.generations(file).any(|open| open.handles > 0);
+        let mut locks = self.locks();
+        if !is_open {
+            locks.is_closed(file);
+        }
+        drop(files);
+        if locks.released(file, handle) {
+            self.gave_up(&locks, file);
+        }
+    }
+
     /// Whether each close through a handle is told.
-    pub fn tells_of_closes(&self, handle: crate::types::Handle) -> bool {
-        !self.files().are_all_for_reading(&[handle])
+    pub fn tells_of_closes(&self, handle: Handle) -> bool {
+        self.files().tells_of_closes(handle)
     }
 }

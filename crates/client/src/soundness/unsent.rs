@@ -116,14 +116,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Result<Chunks, Error> {
         let secret = self.secret().0;
         let (mut found, mut lacking) = self.chunks_elsewhere(&secret, wrong);
-        lacking.retain(|name| !missing.contains(name));
-        match self.chunks_of_current(copy, lacking).await {
-            Ok(came) => found.extend(came),
-            Err(error @ (Error::Unreachable(_) | Error::TimedOut(_) | Error::Retry)) => {
-                return Err(error);
-            }
-            Err(error) => tracing::debug!(%error, file = %copy.file, "the server does not send it"),
+        for name in missing {
+            lacking.remove(name);
         }
+        found.extend(self.chunks_of_current(copy, lacking).await?);
         Ok(found)
     }
 
@@ -147,12 +143,23 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let (mut chunks, mut at) = (Chunks::new(), 0);
         while at < node.contents.size && !lacking.is_empty() {
             let window = Range { offset: at, length: WINDOW_BYTES.min(node.contents.size - at) };
-            let (_, pieces) = self.pieces_of_version(&target, node.contents.size, window).await?;
-            let of = (copy.file, target.version, copy.class);
-            let mut came = self.ask_chunks(of, &pieces, &lacking, &target.secret).await?;
-            came.retain(|name, _| lacking.remove(name));
-            chunks.append(&mut came);
             at += window.length;
+            let asked = async {
+                let size = node.contents.size;
+                let (_, pieces) = self.pieces_of_version(&target, size, window).await?;
+                let of = (copy.file, target.version, copy.class);
+                self.ask_chunks(of, &pieces, &lacking, &target.secret).await
+            };
+            match asked.await {
+                Ok(mut came) => {
+                    came.retain(|name, _| lacking.remove(name));
+                    chunks.append(&mut came);
+                }
+                Err(error) if comes_later(&error) => return Err(error),
+                Err(error) => {
+                    tracing::debug!(%error, file = %copy.file, "the server does not send it");
+                }
+            }
         }
         Ok(chunks)
     }
@@ -164,19 +171,36 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             if is_pending || !self.connection().attached {
                 continue;
             }
-            self.inner.mended.forget_altered(file);
-            let (mut done, mut from) = (ReadThrough::default(), Some(0));
-            while let Some(offset) = from {
-                from = match self.read_window(file, offset, Class::Demand, &mut done).await {
-                    Ok(read) => read.until,
-                    Err(error) => {
-                        tracing::warn!(%error, %file, "what was altered is not mended yet");
-                        None
-                    }
-                };
+            match self.read_whole(file).await {
+                // It may have changed meanwhile.
+                Ok(true) | Err(Error::Stale | Error::BadHandle | Error::Objection(_)) => {
+                    self.inner.mended.forget_altered(file);
+                }
+                Ok(false) => return,
+                // What is sent next wakes who tries it again.
+                Err(error) => {
+                    tracing::warn!(%error, %file, "what was altered is not mended yet");
+                }
             }
         }
     }
+
+    /// False: it stops before that.
+    async fn read_whole(&self, file: FileId) -> Result<bool, Error> {
+        let (mut done, mut from) = (ReadThrough::default(), Some(0));
+        while let Some(offset) = from {
+            if self.is_stopping() {
+                return Ok(false);
+            }
+            from = self.read_window(file, offset, Class::Demand, &mut done).await?.until;
+        }
+        Ok(true)
+    }
+}
+
+/// Whether asking again says more.
+fn comes_later(error: &Error) -> bool {
+    matches!(error, Error::Unreachable(_) | Error::TimedOut(_) | Error::Retry | Error::Stale)
 }
 
 impl super::Mended {

@@ -204,15 +204,19 @@ impl Collector {
             let mut holds = inner.holds(&*read, &row)?;
             if is_too_far(leap, inner.kept_by_age(&row)) {
                 self.freed.clock_leapt = leap;
-                holds = Holds { floor: Seq::START, contents_floor: Seq::START, ..holds };
-                holds.log_floor = Seq::START;
+                holds = holds.of_all_versions();
+            }
+            // Who lacks room is no reason to look at ages anew: what goes now is in no trash.
+            if self.heeds_senders {
+                holds = holds.of_all_versions();
             }
             self.freed.clock_behind += u64::from(is_before_last_mark(&*read, volume, now)?);
             let position = Whole::now(&*read, volume).position()?;
             self.freed.young += position.0.saturating_sub(holds.contents_floor.0);
             self.holds.push((volume, holds));
         }
-        if !self.wish.dry_run {
+        // A leap stays one until it has been told of, and a day has passed.
+        if !self.wish.dry_run && !self.heeds_senders {
             inner.upkeep.pace.begin(clock);
         }
         Ok(Stage::Prune { next: 0, at: None })

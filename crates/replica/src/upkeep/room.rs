@@ -72,10 +72,16 @@ impl Origin {
     }
 
     async fn sweep(&self, shortage: &Shortage) {
-        let clock = &self.0.world.clock;
+        let (clock, upkeep) = (&self.0.world.clock, &self.0.upkeep);
+        // Others may take long with what nobody else may do beside.
+        let alone = {
+            let _wanted = Counted::by(&upkeep.wanted);
+            upkeep.alone.clone().lock_owned().await
+        };
         let began = clock.moment();
         shortage.sweep_begins();
         let swept = self.collect_for_room().await;
+        drop(alone);
         let freed_some = match &swept {
             Ok(freed) => freed.deleted.chunks > 0 || freed.bytes_on_disk > 0,
             Err(_) => false,
@@ -93,10 +99,8 @@ impl Origin {
         }
     }
 
+    /// As fast as it goes: somebody waits for room.
     async fn collect_for_room(&self) -> Result<Freed> {
-        let upkeep = &self.0.upkeep;
-        let _wanted = Counted::by(&upkeep.wanted);
-        let _alone = upkeep.alone.clone().lock_owned().await;
         self.run_through(Collector::for_room(self.0.clone())).await
     }
 }

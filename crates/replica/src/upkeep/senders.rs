@@ -123,15 +123,17 @@ impl Senders {
     /// Gives the bytes that came for something that is not sent any more.
     #[must_use]
     pub fn submitted(&mut self, who: Who, submitted: Submitted, now: Moment) -> u64 {
-        let Submitted { sending, waited_for, besides } = submitted;
-        let before = self.of.remove(&who).map(|sender| sender.sending);
+        let Submitted { sending, mut waited_for, besides } = submitted;
         let mut left = 0;
-        if let Some(before) = before {
+        if let Some(before) = self.of.remove(&who) {
             match besides {
-                true => sending.add_all(&before),
+                true => {
+                    sending.add_all(&before.sending);
+                    waited_for = before.waited_for;
+                }
                 false => {
-                    sending.inherit(&before);
-                    left = before.bytes_without(&sending);
+                    sending.inherit(&before.sending);
+                    left = before.sending.bytes_without(&sending);
                 }
             }
         }
@@ -224,6 +226,7 @@ mod tests {
         assert!(!senders.count_on(1) && senders.count_on(2) && senders.count_on(3));
         let besides = Submitted { besides: true, ..submitted(&senders, &[4], false) };
         assert_eq!(senders.submitted(ADA, besides, now), 0);
+        assert_eq!(senders.refused(ADA, None, now), 0, "what waits its turn is pending");
         assert!(senders.count_on(2) && senders.count_on(4));
         let last = submitted(&senders, &[], false);
         assert_eq!(senders.submitted(ADA, last, now), 20, "it is known that they came");

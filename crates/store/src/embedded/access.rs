@@ -139,7 +139,7 @@ impl<'a> Writing<'a> {
         self.database.find_room_held(&mut self.state, self.bytes, held)?;
         let mut flush = match self.held.take() {
             Some(flush) => flush,
-            None => self.database.begin_flush(&mut self.state, None)?,
+            None => self.database.begin_flush(&mut self.state, &[])?,
         };
         let (puts, bytes) = (std::mem::take(&mut self.puts), std::mem::take(&mut self.bytes));
         self.database.guarded(|| flush.hold(&puts, bytes))?;
@@ -199,18 +199,17 @@ impl Write for Writing<'_> {
         self.add(table, key, None)
     }
 
-    /// What was put before does not count on rows of this table.
-    fn clear(&mut self, table: &'static str) -> Result<()> {
+    /// What was put before does not count on rows of these tables.
+    fn clear(&mut self, tables: &[&'static str]) -> Result<()> {
         if !self.puts.is_empty() {
             self.hold()?;
         }
-        let mut flush = match self.held.take() {
-            Some(flush) => flush,
-            None => self.database.begin_flush(&mut self.state, Some(table))?,
-        };
-        self.database.guarded(|| flush.clear(table))?;
-        self.held = Some(flush);
-        Ok(())
+        if self.held.is_none() {
+            self.held = Some(self.database.begin_flush(&mut self.state, tables)?);
+        }
+        // It stays held: what fails is undone as all that is not committed.
+        let Some(flush) = &mut self.held else { return Ok(()) };
+        self.database.guarded(|| tables.iter().try_for_each(|table| flush.put_aside(table)))
     }
 
     fn commit(mut self: Box<Self>, durability: Durability) -> Result<()> {

@@ -158,10 +158,20 @@ impl<'a> Flush<'a> {
         Ok(())
     }
 
-    /// Nothing of its rows is looked at.
-    pub fn clear(&mut self, table: &str) -> Result<()> {
-        let cleared = self.transaction.delete_table(Definition::new(table));
-        cleared.map(drop).map_err(|e| table_error(self.path, e))
+    /// From here on the table has no rows. What there was lies under another name, and takes its room:
+    /// who gave it back would follow pages that may lead anywhere, and rows of others would go.
+    pub fn put_aside(&mut self, table: &str) -> Result<()> {
+        let mut number = 1;
+        loop {
+            let aside = format!("{table}.aside-{number}");
+            let renamed =
+                self.transaction.rename_table(Definition::new(table), Definition::new(&aside));
+            match renamed {
+                Err(redb::TableError::TableExists(_)) => number += 1,
+                Ok(()) | Err(redb::TableError::TableDoesNotExist(_)) => return Ok(()),
+                Err(error) => return Err(table_error(self.path, error)),
+            }
+        }
     }
 
     pub fn put_all(&mut self, puts: &Puts) -> Result<()> {

@@ -28,6 +28,14 @@ pub struct Holds {
     pub contents: BTreeSet<(FileId, Stamp)>,
 }
 
+impl Holds {
+    /// The same where nothing is old enough to go.
+    #[must_use]
+    pub fn of_all_versions(self) -> Holds {
+        Holds { floor: Seq::START, contents_floor: Seq::START, log_floor: Seq::START, ..self }
+    }
+}
+
 /// One version of a node or a name: since when, and whether there is nothing any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {

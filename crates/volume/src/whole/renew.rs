@@ -27,9 +27,7 @@ pub fn unreadable(read: &dyn Read) -> Vec<&'static str> {
 
 /// Makes these tables anew, of all volumes. It is the first that the transaction does.
 pub fn renew(write: &mut dyn Write, names: &[&'static str]) -> Result<()> {
-    for name in names {
-        write.clear(name)?;
-    }
+    write.clear(names)?;
     let mut last: Option<Row> = None;
     let mut from = Vec::new();
     loop {
