@@ -472,6 +472,27 @@ fn what_came_of_a_file_that_had_no_room_is_given_back_and_the_next_one_has_some(
 }
 
 #[test]
+fn old_versions_stay_when_there_is_no_room_and_a_clock_goes_ahead() {
+    const DAY: i64 = 24 * 60 * 60;
+    sim::run::paused(async {
+        let room = Room::new(1, false);
+        let (origin, machines) = small(&room, &[Mode::Connected]).await;
+        assert!(saved(&machines[0], "kept", 1, 2 * MIB).await);
+        assert_eq!(removed(&machines[0], "kept").await, Outcome::Done);
+        // It has been tidied before.
+        room.clock.sleep(2 * HOUR).await;
+        origin.clock.shift(400 * DAY);
+        for round in 0..3 {
+            // It had room if the old version had gone.
+            assert!(!saved(&machines[0], "large", 2 + round, 7 * MIB).await, "round {round}");
+            removed(&machines[0], "large").await;
+            room.clock.sleep(Duration::from_secs(60)).await;
+        }
+        room.network.close();
+    });
+}
+
+#[test]
 fn what_a_device_goes_on_sending_stays_at_a_full_origin_and_goes_when_it_sends_something_else() {
     const LENGTH: usize = 12 * MIB;
     sim::run::paused(async {

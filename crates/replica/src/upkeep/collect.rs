@@ -206,9 +206,11 @@ impl Collector {
                 self.freed.clock_leapt = leap;
                 holds = holds.of_all_versions();
             }
-            // Who lacks room is no reason to look at ages anew: what goes now is in no trash.
+            // What goes now is in no trash: by its age nothing does, as a clock may be wrong.
             if self.heeds_senders {
-                holds = holds.of_all_versions();
+                let none_is_kept = inner.versions_kept(&row).is_zero();
+                let contents_floor = if none_is_kept { holds.contents_floor } else { Seq::START };
+                holds = Holds { contents_floor, ..holds.of_all_versions() };
             }
             self.freed.clock_behind += u64::from(is_before_last_mark(&*read, volume, now)?);
             let position = Whole::now(&*read, volume).position()?;
