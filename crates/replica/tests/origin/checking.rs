@@ -306,11 +306,9 @@ async fn a_table_that_only_repeats_others_is_made_anew_where_a_page_of_it_cannot
     let places = whole.windows(named.len()).enumerate().filter(|(_, bytes)| bytes == named);
     let pages: std::collections::BTreeSet<usize> = places.map(|(at, _)| at / PAGE).collect();
     let mut renewed = std::collections::BTreeSet::new();
-    // Keys, what kind of page it is, and all of it.
-    let harms = [(16, 16, b'Q'), (0, 1, 0), (0, PAGE, 0)];
-    for (page, (at, length, by)) in pages.iter().flat_map(|page| harms.map(|harm| (page, harm))) {
+    for page in pages {
         let mut bytes = whole.clone();
-        bytes[page * PAGE + at..][..length].fill(by);
+        bytes[page * PAGE + 16..][..16].fill(b'Q');
         std::fs::write(&path, bytes).unwrap();
         let tables = Arc::new(store::embedded::Database::open(&path).unwrap());
         let Ok(origin) = opened(tables.clone()) else { continue };
@@ -322,10 +320,10 @@ async fn a_table_that_only_repeats_others_is_made_anew_where_a_page_of_it_cannot
         };
         let anew = ["whole-entries-now", "whole-names-now"].into_iter().find(|name| anew(name));
         let Some(anew) = anew else { continue };
-        renewed.insert((anew, at, length));
+        renewed.insert(anew);
         assert_eq!(origin.check(Repair::No).await.unwrap().left, 0, "{anew}");
         let seen = ["whole-entries-now", "whole-names-now"].map(|table| rows_of(&*tables, table));
         assert!(seen == wanted, "{anew}");
     }
-    assert_eq!(renewed.len(), 2 * harms.len(), "{renewed:?}");
+    assert_eq!(renewed.len(), 2, "{renewed:?}");
 }
