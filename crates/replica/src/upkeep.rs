@@ -102,8 +102,8 @@ impl Origin {
     }
 
     /// Works in the background, for as long as it is polled, in small pieces that make way for
-    /// requests: tidies the store now and then, makes room where somebody was refused for want of it,
-    /// and looks into containers that were stored.
+    /// requests: tidies the store now and then, and looks into containers that were stored. And makes
+    /// room where somebody was refused for want of it, which makes no way.
     pub async fn keep_up(&self) {
         tokio::join!(self.tidy(), self.make_room(), self.look_inside(), self.look_around());
     }

@@ -1,7 +1,8 @@
 //! Processes that have ended and hold locks all the same. The kernel gives up a process's locks of a
 //! file when it closes a descriptor of it, and tells of no close of what was opened to be read while
 //! nobody locked it. If a copy of the descriptor lives on elsewhere, nothing tells of the end either.
-//! Never: gives up what a process holds that may be alive.
+//! Never: gives up what a process holds that may be alive; whoever shares its descriptors without being
+//! a thread of it (`CLONE_FILES`) is not seen.
 
 use super::{Owner, Table};
 use model::{FileId, LockKind};
