@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// How much of the server's fingerprint is in the name of a state directory.
 const SHORT_KEY: usize = 8;
@@ -49,12 +50,31 @@ fn last_below(base: &Path, mountpoint: &Path) -> Option<(PathBuf, Known)> {
         .filter_map(|entry| {
             let directory = entry.path().canonicalize().ok()?;
             let known = state::known(&directory).ok()??;
-            let used = directory.join(state::SERVER).metadata().and_then(|m| m.modified()).ok()?;
+            let used = used(&directory)?;
             (known.mountpoint == mountpoint).then_some((used, directory, known))
         })
         .collect();
     found.sort_by_key(|(used, ..)| *used);
     found.pop().map(|(_, directory, known)| (directory, known))
+}
+
+/// When it was mounted last.
+fn used(directory: &Path) -> Option<SystemTime> {
+    directory.join(state::SERVER).metadata().and_then(|metadata| metadata.modified()).ok()
+}
+
+/// Why it cannot be told what was mounted there since `directory` was, of a state directory that still
+/// says that it was mounted there.
+pub fn damaged_since(mountpoint: &Path, directory: &Path) -> Option<anyhow::Error> {
+    damaged_below_since(&base().ok()?, mountpoint, directory)
+}
+
+fn damaged_below_since(base: &Path, mountpoint: &Path, directory: &Path) -> Option<anyhow::Error> {
+    let before = used(directory);
+    damaged_in(base)
+        .filter(|(newer, ..)| used(newer) > before)
+        .find(|(.., there)| there.as_deref() == Some(mountpoint))
+        .map(|(_, error, _)| error)
 }
 
 /// Why it cannot be told of a state directory what was mounted with it: of one that was mounted there, or
@@ -64,16 +84,23 @@ pub fn damaged(mountpoint: &Path) -> Option<(anyhow::Error, bool)> {
 }
 
 fn damaged_below(base: &Path, mountpoint: &Path) -> Option<(anyhow::Error, bool)> {
-    let entries = std::fs::read_dir(base).into_iter().flatten().flatten();
-    let directories = entries.filter_map(|entry| entry.path().canonicalize().ok());
-    let errors = directories.filter_map(|directory| {
-        let error = state::known(&directory).err().filter(|e| exit::code(e) == Exit::Damaged)?;
-        match state::still_says_where(&directory) {
+    damaged_in(base)
+        .filter_map(|(_, error, there)| match there {
             Some(there) if there != mountpoint => None,
             there => Some((error, there.is_some())),
-        }
-    });
-    errors.max_by_key(|(_, is_there)| *is_there)
+        })
+        .max_by_key(|(_, is_there)| *is_there)
+}
+
+/// State directories of which it cannot be told what was mounted with them, with why, and where they were mounted
+/// if they still say so.
+fn damaged_in(base: &Path) -> impl Iterator<Item = (PathBuf, anyhow::Error, Option<PathBuf>)> {
+    let entries = std::fs::read_dir(base).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.path().canonicalize().ok()).filter_map(|directory| {
+        let error = state::known(&directory).err().filter(|e| exit::code(e) == Exit::Damaged)?;
+        let there = state::still_says_where(&directory);
+        Some((directory, error, there))
+    })
 }
 
 /// Notes a state directory that has been mounted, so that it is found again.
@@ -131,7 +158,7 @@ fn command(base: Option<&Path>, mountpoint: &str, state_directory: &str) -> Stri
 mod tests {
     use super::*;
 
-    fn used(directory: &Path, mountpoint: &str) {
+    fn mounted(directory: &Path, mountpoint: &str) {
         let known = Known::new("farfs://h:1/v".into(), "k".into(), "v".into(), mountpoint.into());
         state::State::open(directory).unwrap().remember(&known).unwrap();
     }
@@ -143,10 +170,10 @@ mod tests {
         let (base, default) = (folder.join("base"), folder.join("base/v-k"));
         let found = |mountpoint: &str| last_below(&base, Path::new(mountpoint)).map(|it| it.0);
         assert_eq!(found("/mnt"), None);
-        used(&default, "/default");
+        mounted(&default, "/default");
         let [one, two] = ["one", "two"].map(|name| folder.join(name));
-        used(&one, "/mnt");
-        used(&two, "/other");
+        mounted(&one, "/mnt");
+        mounted(&two, "/other");
         // Noted twice is noted once; what is in the default place needs no note.
         for directory in [&one, &one, &two, &default] {
             note_below(&base, directory).unwrap();
@@ -177,6 +204,37 @@ mod tests {
         assert_eq!(found("/mnt"), None);
         note_below(&base, &two).unwrap();
         assert_eq!(std::fs::read_dir(&base).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_damaged_state_directory_is_not_passed_over_for_one_that_was_mounted_there_before_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let base = folder.path().canonicalize().unwrap();
+        let [older, newer] = ["v-older", "v-newer"].map(|name| base.join(name));
+        let age = |directory: &Path, seconds: u64| {
+            let file = std::fs::File::options().write(true).open(directory.join(state::SERVER));
+            let then = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+            file.unwrap().set_modified(then).unwrap();
+        };
+        let since = |directory: &Path, at: &str| {
+            damaged_below_since(&base, Path::new(at), directory).map(|error| error.to_string())
+        };
+        for (directory, seconds) in [(&older, 1_000), (&newer, 2_000)] {
+            mounted(directory, "/mnt");
+            age(directory, seconds);
+        }
+        assert_eq!(last_below(&base, Path::new("/mnt")).unwrap().0, newer);
+        assert_eq!(since(&older, "/mnt"), None);
+        let mut text = std::fs::read(newer.join(state::SERVER)).unwrap();
+        text.push(b'=');
+        std::fs::write(newer.join(state::SERVER), text).unwrap();
+        age(&newer, 2_000);
+        assert_eq!(last_below(&base, Path::new("/mnt")).unwrap().0, older);
+        let said = since(&older, "/mnt").expect("the newer one is damaged");
+        assert!(said.contains(&newer.display().to_string()), "{said}");
+        assert_eq!(since(&older, "/other"), None);
+        age(&older, 3_000);
+        assert_eq!(since(&older, "/mnt"), None);
     }
 
     #[test]

@@ -86,7 +86,7 @@ pub fn decide(
         None => {
             let place = match &wishes.state {
                 Some(state) => state::known(state)?.map(|known| (state.clone(), known)),
-                None => places::last_mounted_at(&mountpoint)?,
+                None => mounted_last(&mountpoint)?,
             };
             let (state, known) =
                 place.ok_or_else(|| unknown(&mountpoint, wishes.state.as_deref()))?;
@@ -135,8 +135,6 @@ pub fn decide(
     })
 }
 
-/// Where the state of a volume is if nobody says: in the default place, or, if its server has
-/// another key by now, where it was when it was mounted there last.
 /// A cache that holds less than a chunk or two of one file cannot work.
 const CACHE_BYTES_MIN: u64 = 1 << 20;
 
@@ -154,6 +152,8 @@ fn cache_bytes(said: Option<Size>) -> Result<u64> {
     }
 }
 
+/// Where the state of a volume is if nobody says: in the default place, or, if its server has
+/// another key by now, where it was when it was mounted there last.
 fn place_of(address: &link::Address, mountpoint: &Path, consent: Consent) -> Result<PathBuf> {
     let key = address.key.to_string();
     let default = places::default_directory(&address.volume, &key)?;
@@ -177,6 +177,26 @@ fn place_of(address: &link::Address, mountpoint: &Path, consent: Consent) -> Res
     match earlier.is_some_and(same_server) {
         true => Err(state::other_key(&before.key, &key, &last)),
         false => Ok(default),
+    }
+}
+
+/// What was mounted there last. Error: that is damaged, and what was mounted there before it is not what is
+/// meant.
+fn mounted_last(mountpoint: &Path) -> Result<Option<(PathBuf, Known)>> {
+    let last = places::last_mounted_at(mountpoint)?;
+    let Some((directory, _)) = &last else { return Ok(last) };
+    match places::damaged_since(mountpoint, directory) {
+        None => Ok(last),
+        Some(error) => Err(fail(
+            Exit::Damaged,
+            format!(
+                "what was mounted last at {0} cannot be told: {1}. To mount what was mounted there before \
+                 that: farfs mount --state {2} {0}",
+                mountpoint.display(),
+                exit::words(&error),
+                directory.display(),
+            ),
+        )),
     }
 }
 
