@@ -91,13 +91,27 @@ fn reads_something(file: &File, path: &Path) -> bool {
     })
 }
 
-/// Every read at an offset comes through here.
+/// Every read at an offset comes through here, or through `append_some`.
 pub fn read_some(file: &File, path: &Path, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
     #[cfg(test)]
     lost::look(path, offset, bytes.len())?;
     #[cfg(not(test))]
     let _ = path;
     file.read_at(bytes, offset)
+}
+
+/// As `read_some`, behind what there is of `bytes`: as many as there is room for.
+pub fn append_some(
+    file: &File,
+    path: &Path,
+    bytes: &mut Vec<u8>,
+    offset: u64,
+) -> io::Result<usize> {
+    #[cfg(test)]
+    lost::look(path, offset, bytes.capacity() - bytes.len())?;
+    #[cfg(not(test))]
+    let _ = path;
+    Ok(rustix::io::pread(file, rustix::buffer::spare_capacity(bytes), offset)?)
 }
 
 /// Tests say what a disk has lost.

@@ -205,17 +205,19 @@ fn cut_off_half(file: &File, path: &Path, offset: u64, written: io::Result<()>) 
 
 /// Fewer bytes than asked for only at the end of the file.
 pub fn read_at(file: &File, path: &Path, offset: u64, length: usize) -> Result<Vec<u8>> {
-    let mut bytes = vec![0; length];
-    let mut filled = 0;
-    while filled < length {
-        match blocks::read_some(file, path, &mut bytes[filled..], offset + filled as u64) {
+    // Not zeroed before: of a large file that would be a third pass over all of its bytes.
+    let mut bytes = Vec::with_capacity(length);
+    while bytes.len() < length {
+        let at = offset + bytes.len() as u64;
+        match blocks::append_some(file, path, &mut bytes, at) {
             Ok(0) => break,
-            Ok(count) => filled += count,
+            Ok(_) => {}
             Err(source) if source.kind() == ErrorKind::Interrupted => {}
             Err(source) => return Err(failed(path, source)),
         }
     }
-    bytes.truncate(filled);
+    // There may be more room than was asked for.
+    bytes.truncate(length);
     Ok(bytes)
 }
 
