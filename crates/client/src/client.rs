@@ -319,7 +319,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub(crate) fn view<T>(&self, look: impl FnOnce(&Tree<'_>) -> Result<T, Missing>) -> Step<T> {
         let epoch = self.epoch_that_counts()?;
         let read = self.inner.tables.read().map_err(failed)?;
-        look(&Tree::new(&*read, epoch).with_accesses()).map_err(stop)
+        let merged = self.numbers().merged();
+        let tree = Tree::new(&*read, epoch).with_accesses().with_merged(merged.as_deref());
+        look(&tree).map_err(stop)
     }
 
     /// Since when what is cached counts; 0 takes everything. Stops where the lease has run out.
@@ -376,8 +378,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let Some(replica) = core.meta.replica else { return Err(Stop::Need(Need::Volume)) };
         let mut write = self.inner.tables.write().map_err(failed)?;
         let mut ids = Ids::new(replica, core.meta.counter, &core.log);
-        let tree = Tree::new(&*write as &dyn Read, epoch);
-        let change = build(&tree, &mut ids)?;
+        let merged = self.numbers().merged();
+        let tree = Tree::new(&*write as &dyn Read, epoch).with_merged(merged.as_deref());
+        let mut change = build(&tree, &mut ids)?;
+        for file in change.named_mut() {
+            *file = tree.now(*file).map_err(stop)?;
+        }
         let (counter, at) = (ids.counter(), ids.at);
         // A full disk keeps nobody from removing what has filled it.
         let frees = matches!(change, Change::Unlink { .. });

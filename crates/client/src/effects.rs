@@ -37,6 +37,32 @@ pub(crate) fn effects_here(
     }
 }
 
+/// What an update that is pending does here. What it makes shows, also where the replica above has something
+/// of that name by now, or may have: the name was free when it was made, and what becomes of the two is for that to
+/// say.
+pub(crate) fn effects_of_pending(
+    update: &Update,
+    tree: &Tree<'_>,
+) -> Result<Result<Effects, Problem>, Missing> {
+    let outcome = effects_here(update, tree);
+    let Change::Make { parent, name, file, .. } = &update.change else { return outcome };
+    let is_taken = match &outcome {
+        Err(Missing::Entry(directory, unknown)) => (directory, unknown) == (parent, name),
+        Ok(Err(Problem::NameTaken { .. })) => true,
+        _ => false,
+    };
+    if !is_taken {
+        return outcome;
+    }
+    let view = BeforeBirth { tree, unborn: Some(*file) };
+    judge(update, &WithFree { view, free: (*parent, name) })
+}
+
+/// A store into a file that is not there shows nothing.
+pub(crate) fn shows_nothing(update: &Update, effects: &Effects) -> bool {
+    matches!(update.change, Change::Store { .. }) && *effects == Effects::default()
+}
+
 /// Of a pending update whose effects rest on what is not known here: what it says of names itself. A
 /// program must not go by a name that it has taken away. What it says is not done where something
 /// that is known stands in its way.
@@ -107,6 +133,28 @@ impl View for BeforeBirth<'_> {
 
     fn is_empty(&self, directory: FileId) -> Result<bool, Missing> {
         self.tree.is_empty(directory)
+    }
+}
+
+/// A tree in which a name is free.
+struct WithFree<'a> {
+    view: BeforeBirth<'a>,
+    free: (FileId, &'a Name),
+}
+
+impl View for WithFree<'_> {
+    type Error = Missing;
+
+    fn node(&self, file: FileId) -> Result<Option<Node>, Missing> {
+        self.view.node(file)
+    }
+
+    fn entry(&self, directory: FileId, name: &Name) -> Result<Option<FileId>, Missing> {
+        if (directory, name) == self.free { Ok(None) } else { self.view.entry(directory, name) }
+    }
+
+    fn is_empty(&self, directory: FileId) -> Result<bool, Missing> {
+        self.view.is_empty(directory)
     }
 }
 

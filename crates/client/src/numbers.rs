@@ -10,9 +10,10 @@ use crate::ranks::{self, Rank, Ranked};
 use model::{FileId, REPLICA_MAX, Stamp};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use volume::partial::Merged;
 use world::{Entropy, Moment};
 
 /// No file has one of these: this replica is never given to anybody.
@@ -28,6 +29,9 @@ pub struct Numbers {
     /// Whether a file has ever had another number.
     any: AtomicBool,
     state: Mutex<State>,
+    /// Whether there are directories that are one with others.
+    any_merged: AtomicBool,
+    merged: Mutex<Arc<Merged>>,
 }
 
 #[derive(Debug, Default)]
@@ -201,14 +205,37 @@ impl Numbers {
         file
     }
 
+    /// A directory is going to be one with another. Who has the first means that one from then on.
+    pub(crate) fn merge(&self, from: FileId, to: FileId) {
+        let mut merged = self.lock_merged();
+        let to = merged.get(&to).copied().unwrap_or(to);
+        let all = Arc::make_mut(&mut merged);
+        all.values_mut().filter(|other| **other == from).for_each(|other| *other = to);
+        all.insert(from, to);
+        self.any_merged.store(true, Ordering::Release);
+    }
+
+    /// Those that are one with others. None: there are none.
+    pub(crate) fn merged(&self) -> Option<Arc<Merged>> {
+        self.any_merged.load(Ordering::Acquire).then(|| self.lock_merged().clone())
+    }
+
+    fn lock_merged(&self) -> MutexGuard<'_, Arc<Merged>> {
+        self.merged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// All numbers by which the kernel may have a file.
     pub fn all(&self, file: FileId) -> Vec<u64> {
         let mut all = vec![file.0];
+        if let Some(merged) = self.merged() {
+            let same = merged.iter().filter(|(_, to)| **to == file);
+            all.extend(same.map(|(from, _)| from.0));
+        }
         if self.any()
             && let Some(of_file) = self.state().of_file.get(&file)
         {
             if of_file.own_is_forgotten {
-                all.clear();
+                all.retain(|number| *number != file.0);
             }
             all.extend(&of_file.others);
         }
@@ -329,6 +356,9 @@ impl Numbers {
 
     /// The kernel has a file by no number any more.
     pub(crate) fn let_go(&self, file: FileId) {
+        if self.any_merged.load(Ordering::Acquire) {
+            Arc::make_mut(&mut self.lock_merged()).remove(&file);
+        }
         if !self.any() {
             return;
         }

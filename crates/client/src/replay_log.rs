@@ -12,6 +12,7 @@ use crate::pace::eager_bytes;
 use crate::parcel::Parcel;
 use crate::part::forget_part;
 use crate::recipes::forget_unsent;
+use crate::shown::Merged;
 use crate::types::Error;
 use crate::undo::of_log;
 use chunks::{Squeeze, pack_for};
@@ -284,13 +285,21 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             note_lacking(core, &mut *write, &sending.updates[judged.len()..], &submitted.missing)?;
             let settled = core.meta.settled;
             let learnt = files_of(&submitted.states);
+            let merged = Merged::by(&judged);
             let noted = said
                 .note(core, &mut *write, &judged, sending.ahead)
                 .and_then(|()| self.going_said(&*write, submitted, &said.turned_down, &taking))
-                .and_then(|going| self.commit_learnt(core, write, learnt, None, going));
+                .and_then(|going| {
+                    merged.pairs().for_each(|(from, to)| self.numbers().merge(from, to));
+                    merged.rename(&mut core.log, &mut *write)?;
+                    let anew = (!merged.is_none()).then_some(&said.turned_down[..]);
+                    self.commit_learnt(core, write, learnt, (None, anew), going)
+                });
             if let Err(error) = noted {
                 // Nothing of it is known here yet: they are sent again, and judged the same.
                 core.log.put_back(said.retired);
+                // The log may say already where it is done.
+                core.behind |= !merged.is_none();
                 core.judged = core.judged.max(core.meta.settled);
                 core.meta.settled = settled;
                 return Err(error.into());

@@ -6,14 +6,16 @@
 //! From: partially connected operation, 5.2 ("Effective crash recovery is critical").
 
 mod hidden;
+mod merged;
 mod resting;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use hidden::Hidden;
+pub(crate) use hidden::{Hidden, Unshown};
+pub(crate) use merged::Merged;
 
 use crate::client::{Client, Core, error_of, stop};
-use crate::effects::{effects_here, names_alone};
+use crate::effects::{effects_of_pending, names_alone, shows_nothing};
 use crate::known::{Going, Remover};
 use crate::meta::Taken;
 use crate::types::{Error, Need, Stop};
@@ -55,12 +57,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut write = self.inner.tables.write().map_err(error_of)?;
         let Some(resting) = Resting::on(&*write, &core.log, gone)? else { return Ok(false) };
         let files: Vec<FileId> = resting.files().collect();
-        if !resting.show(&mut *write, &core.meta.taken_now(), core.meta.epoch)? {
+        let Some(unshown) = resting.show(&mut *write, &core.meta.taken_now(), core.meta.epoch)?
+        else {
             return Ok(false);
-        }
+        };
         let known = self.going(self.going_of(&*write, files.clone())?, Remover::Elsewhere);
         write.commit(Durability::Later).map_err(error_of)?;
         drop(known);
+        core.hidden.rest(unshown);
         self.name_again(core, Some(&files.iter().copied().collect()));
         self.recharge(core, files);
         Ok(true)
@@ -103,25 +107,23 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     /// Commits what the replica above said of these files. What is pending and rests on them shows
-    /// again with it. `taken`: these updates are part of what was said. `going`:
-    /// what `write` takes away.
+    /// again with it, and where `anew` says that what is pending has changed, all of it without those that
+    /// `anew` has. `taken`: these updates are part of what was said. `going`: what `write` takes away.
     pub(crate) fn commit_learnt(
         &self,
         core: &mut Core,
         mut write: Box<dyn Write + '_>,
         learnt: impl Iterator<Item = FileId>,
-        taken: Option<Taken>,
+        (taken, anew): (Option<Taken>, Option<&[Update]>),
         going: Going,
     ) -> Result<(), Error> {
         let taken = taken.unwrap_or_else(|| core.meta.taken_now());
         let learnt: BTreeSet<FileId> = learnt.collect();
-        let hidden = match core.hidden.would_show(&learnt) {
-            true => {
-                let as_of = (&taken, core.meta.epoch);
-                Some(show_pending(&mut *write, &core.log, as_of, &Gone::Updates(&[]))?)
-            }
-            false => None,
-        };
+        let anew = anew.or_else(|| core.hidden.would_show(&learnt).then_some(&[]));
+        let as_of = (&taken, core.meta.epoch);
+        let hidden = anew
+            .map(|gone| show_pending(&mut *write, &core.log, as_of, &Gone::Updates(gone)))
+            .transpose()?;
         let known = self.going(going, Remover::Elsewhere);
         write.commit(Durability::Later).map_err(error_of)?;
         drop(known);
@@ -130,7 +132,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         core.meta.set_taken(taken);
         match hidden {
             Some(hidden) => self.now_hidden(core, hidden),
-            None if core.log.pending_len() == 0 => self.now_hidden(core, BTreeSet::new()),
+            None if core.log.pending_len() == 0 => self.now_hidden(core, Unshown::default()),
             None => {
                 core.hidden.learn(&learnt);
                 self.note_hides(core);
@@ -169,8 +171,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(())
     }
 
-    fn now_hidden(&self, core: &mut Core, needs: BTreeSet<Need>) {
-        core.hidden.show(needs);
+    fn now_hidden(&self, core: &mut Core, unshown: Unshown) {
+        core.hidden.show(unshown);
         self.note_hides(core);
     }
 
@@ -243,14 +245,14 @@ impl Core {
     }
 }
 
-/// Shows every pending update that is not part of what the replica above said. Gives back what
-/// those lack that cannot be shown; of them the names show that they took away, and where to.
+/// Shows every pending update that is not part of what the replica above said. Gives back which cannot be
+/// shown; of those that lack something the names show that they took away, and where to.
 fn show_pending(
     write: &mut dyn Write,
     log: &UpdateLog,
     (taken, epoch): (&Taken, u32),
     gone: &Gone<'_>,
-) -> Result<BTreeSet<Need>, Error> {
+) -> Result<Unshown, Error> {
     let failed = |error: Missing| Error::Failed(error.to_string());
     match gone {
         Gone::Updates(gone) => gone.iter().try_for_each(|update| {
@@ -263,21 +265,27 @@ fn show_pending(
     log.each_from(0, |update| {
         partial::forget_local(write, u64::MAX, &Touched::by(update)).map_err(failed)
     })?;
-    let mut hidden = BTreeSet::new();
+    let mut hidden = Unshown::default();
     let first = taken.upto.map_or(0, |upto| upto.saturating_add(1));
     log.each_from(first, |update| {
         if taken.has(update.stamp.number) {
             return Ok(());
         }
-        let effects = match effects_here(update, &Tree::new(&*write as &dyn Read, 0)) {
+        let effects = match effects_of_pending(update, &Tree::new(&*write as &dyn Read, 0)) {
             Ok(Ok(effects)) => effects,
-            // It rests on what was turned down: the replica above will turn it down too.
-            Ok(Err(_)) => return Ok(()),
+            // It rests on what was turned down, and the replica above may turn it down too.
+            Ok(Err(_)) => {
+                hidden.rests(update);
+                return Ok(());
+            }
             Err(missing) => {
-                hidden.insert(need_of(missing)?);
+                hidden.needs.insert(need_of(missing)?);
                 names_alone(update, &Tree::new(&*write as &dyn Read, 0)).map_err(failed)?
             }
         };
+        if shows_nothing(update, &effects) {
+            hidden.rests(update);
+        }
         partial::apply_local(write, update.stamp.number, &effects, epoch).map_err(failed)
     })?;
     Ok(hidden)

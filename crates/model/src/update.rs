@@ -195,6 +195,25 @@ impl Change {
             _ => 0,
         }
     }
+
+    /// The files that it names. The id of what it makes is its own.
+    pub fn named_mut(&mut self) -> Vec<&mut FileId> {
+        match self {
+            Change::Make { parent, .. } => vec![parent],
+            Change::Link { parent, file, .. } | Change::Unlink { parent, file, .. } => {
+                vec![parent, file]
+            }
+            Change::Rename { from, to, file, over, .. } => {
+                let mut files = vec![from, to, file];
+                files.extend(over.as_mut());
+                files
+            }
+            Change::Store { file, .. }
+            | Change::SetAttributes { file, .. }
+            | Change::SetXattr { file, .. }
+            | Change::RemoveXattr { file, .. } => vec![file],
+        }
+    }
 }
 
 impl Update {

@@ -467,12 +467,12 @@ impl<U: Upstream, C: Containers> Teller<U, C> {
         // What one of them holds up is no reason to leave out the others.
         outcomes.fold(Ok(()), Result::and)
     }
-}
 
-impl<U, C: Containers> Teller<U, C> {
     fn forget_name(&self, directory: FileId, name: &Name) -> io::Result<()> {
         let name = OsStr::from_bytes(name.as_bytes());
-        self.notifier.expire_entry(INodeNo(directory.0), name)
+        let directories = self.client.numbers().all(directory).into_iter();
+        let outcomes = directories.map(|number| self.notifier.expire_entry(INodeNo(number), name));
+        outcomes.fold(Ok(()), Result::and)
     }
 }
 

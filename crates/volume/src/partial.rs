@@ -25,7 +25,7 @@ pub use set_back::{files_beyond, set_back, told};
 use model::{FileId, Name, Node, Stamp, View};
 use rows::{DirectoryRow, EntryRow, NodeRow};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use store::{Read, StoreError};
 
@@ -84,12 +84,32 @@ pub struct Tree<'a> {
     /// The node that was read last: who makes a change, who judges it and who counts what it takes
     /// ask for the same one after the other.
     last: RefCell<Option<(FileId, Option<Node>)>>,
+    merged: Option<&'a Merged>,
 }
+
+/// Directories that were made here, each with the one of another that it is by now. Who has one yet means that
+/// one, once it is gone here.
+pub type Merged = HashMap<FileId, FileId>;
 
 impl<'a> Tree<'a> {
     /// Only what was learnt in `epoch` or later counts; 0 takes everything as it is.
     pub fn new(read: &'a dyn Read, epoch: u32) -> Tree<'a> {
-        Tree { read, epoch, with_accesses: false, last: RefCell::default() }
+        Tree { read, epoch, with_accesses: false, last: RefCell::default(), merged: None }
+    }
+
+    pub fn with_merged(self, merged: Option<&'a Merged>) -> Tree<'a> {
+        Tree { merged, last: RefCell::default(), ..self }
+    }
+
+    /// What a file is by now: itself, but for a directory that is one with another.
+    pub fn now(&self, file: FileId) -> Result<FileId, Missing> {
+        let Some(to) = self.merged.and_then(|merged| merged.get(&file)) else { return Ok(file) };
+        let row = self.row(file)?;
+        let shown = match (&row.local, &row.up) {
+            (Some(local), _) => local.node.is_some(),
+            (None, up) => up.as_ref().is_some_and(|up| up.node.is_some()),
+        };
+        Ok(if shown { file } else { *to })
     }
 
     /// With the times of access that are known here alone. What an update does is decided without.
@@ -99,6 +119,7 @@ impl<'a> Tree<'a> {
 
     /// Whether all entries of the directory are known.
     pub fn is_complete(&self, directory: FileId) -> Result<bool, Missing> {
+        let directory = self.now(directory)?;
         let Some(bytes) = self.read.get(DIRECTORIES, &rows::node_key(directory))? else {
             return Ok(false);
         };
@@ -153,6 +174,7 @@ impl<'a> Tree<'a> {
         after: Option<&Name>,
         rows_max: usize,
     ) -> Result<Stretch, Missing> {
+        let directory = self.now(directory)?;
         let (first, to) = rows::entry_range(directory);
         let from = after.map_or(first, |name| rows::after(&rows::entry_key(directory, name)));
         let page = self.read.scan(ENTRIES, &from, &to, rows_max)?;
@@ -265,7 +287,7 @@ impl<'a> Tree<'a> {
         directory: FileId,
         mut each: impl FnMut(Name, FileId) -> Result<bool, Missing>,
     ) -> Result<(), Missing> {
-        let (mut from, to) = rows::entry_range(directory);
+        let (mut from, to) = rows::entry_range(self.now(directory)?);
         loop {
             let page = self.read.scan(ENTRIES, &from, &to, SCAN_ROWS_MAX)?;
             let Some((last, _)) = page.last() else { return Ok(()) };
@@ -289,7 +311,7 @@ impl View for Tree<'_> {
         if let Some((_, node)) = self.last.borrow().as_ref().filter(|(last, _)| *last == file) {
             return Ok(node.clone());
         }
-        let row = self.row(file)?;
+        let row = self.row(self.now(file)?)?;
         let mut node = match (&row.local, &row.up) {
             (Some(local), _) => local.node.clone(),
             (None, Some(up)) if up.epoch >= self.epoch => up.node.clone(),
@@ -303,6 +325,7 @@ impl View for Tree<'_> {
     }
 
     fn entry(&self, directory: FileId, name: &Name) -> Result<Option<FileId>, Missing> {
+        let directory = self.now(directory)?;
         let row = self.entry_row(directory, name)?;
         if let Some(local) = row.local {
             return Ok(local.file);

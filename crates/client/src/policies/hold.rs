@@ -254,7 +254,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 })
                 .flatten()
                 .collect();
-            self.commit_learnt(&mut core, write, learnt.into_iter(), None, going)?;
+            self.commit_learnt(&mut core, write, learnt.into_iter(), (None, None), going)?;
             self.taking_noted(taking);
             core.unsaved = true;
             changed
@@ -310,7 +310,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         changed.extend(taking.changed());
         let mut going = self.going_by(&*write, states, [])?;
         going.extend(self.going_fresh(&*write, &taking)?);
-        self.commit_learnt(core, write, files_of(states), taken, going)?;
+        self.commit_learnt(core, write, files_of(states), (taken, None), going)?;
         self.taking_noted(taking);
         Ok(changed)
     }

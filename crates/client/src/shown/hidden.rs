@@ -1,7 +1,8 @@
 //! What pending updates rest on that is not known here, and what of it has been asked for.
 //! Holds: while it is asked for, all is shown once, when the last of it was learnt; once nothing is
 //! left to ask for, each thing that is learnt shows what rests on it, whatever of the others cannot
-//! be learnt.
+//! be learnt. Of a file whose pending updates do not show since it was not there, or where it was to be made
+//! was not, nothing that is learnt shows without those.
 //!
 //! ```text
 //!   awaited --everything was asked for--> the rest is left to the verdicts
@@ -10,11 +11,28 @@
 //! ```
 
 use crate::types::Need;
-use model::FileId;
+use model::{FileId, Update};
 use std::collections::BTreeSet;
+use update_log::subjects;
 
 /// More than what is pending after a crash can lack: each is asked for once in a session.
 const ASKED_MAX: usize = 4096;
+
+/// What does not show of what is pending.
+#[derive(Debug, Default)]
+pub(crate) struct Unshown {
+    /// What is not known here, and some rest on it.
+    pub needs: BTreeSet<Need>,
+    /// Files whose updates cannot be done as things stand.
+    pub files: BTreeSet<FileId>,
+}
+
+impl Unshown {
+    /// This one cannot be done as things stand.
+    pub fn rests(&mut self, update: &Update) {
+        self.files.extend(subjects(update).map(|(file, _)| file));
+    }
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct Hidden {
@@ -25,12 +43,15 @@ pub(crate) struct Hidden {
     asked: BTreeSet<Need>,
     /// Something was learnt since all was last shown that may be enough for some.
     learnt: bool,
+    /// Files whose updates could not be done as things stood when they were last shown.
+    resting: BTreeSet<FileId>,
 }
 
 impl Hidden {
     /// Everything that is pending shows.
     pub fn is_none(&self) -> bool {
-        self.waiting.is_empty() && self.left.is_empty() && !self.learnt
+        let all_known = self.waiting.is_empty() && self.left.is_empty() && !self.learnt;
+        all_known && self.resting.is_empty()
     }
 
     /// What is to be asked for next.
@@ -65,7 +86,7 @@ impl Hidden {
     /// Whether all that is pending is to be shown anew when these files are learnt.
     pub fn would_show(&self, learnt: &BTreeSet<FileId>) -> bool {
         let is_new = |need: &Need| is_learnt(need, learnt);
-        let some = self.waiting.iter().chain(&self.left).any(is_new);
+        let some = self.waiting.iter().chain(&self.left).any(is_new) || self.rest_on(learnt);
         some && (self.asked.len() >= ASKED_MAX || self.waiting.iter().all(is_new))
     }
 
@@ -76,15 +97,30 @@ impl Hidden {
             needs.retain(|need| !is_learnt(need, learnt));
             self.learnt |= needs.len() < before;
         }
+        self.learnt |= self.rest_on(learnt);
     }
 
-    /// All that is pending was shown anew, but for what rests on these.
-    pub fn show(&mut self, needs: BTreeSet<Need>) {
+    fn rest_on(&self, learnt: &BTreeSet<FileId>) -> bool {
+        let (few, many) = match self.resting.len() < learnt.len() {
+            true => (&self.resting, learnt),
+            false => (learnt, &self.resting),
+        };
+        few.iter().any(|file| many.contains(file))
+    }
+
+    /// Some were shown anew, but for these.
+    pub fn rest(&mut self, unshown: Unshown) {
+        self.resting.extend(unshown.files);
+    }
+
+    /// All that is pending was shown anew, but for these.
+    pub fn show(&mut self, Unshown { needs, files }: Unshown) {
         if needs.is_empty() {
             self.asked.clear();
         }
         (self.left, self.waiting) = needs.into_iter().partition(|need| self.asked.contains(need));
         self.learnt = false;
+        self.resting = files;
     }
 }
 
@@ -120,9 +156,14 @@ mod tests {
         files.iter().copied().map(FileId).collect()
     }
 
+    fn unshown(needs: &[u64]) -> Unshown {
+        let needs = needs.iter().map(|file| Need::Node(FileId(*file))).collect();
+        Unshown { needs, ..Unshown::default() }
+    }
+
     fn hidden(needs: &[u64]) -> Hidden {
         let mut hidden = Hidden::default();
-        hidden.show(needs.iter().map(|file| Need::Node(FileId(*file))).collect());
+        hidden.show(unshown(needs));
         hidden
     }
 
@@ -146,7 +187,7 @@ mod tests {
         assert!(hidden.would_show(&files(&[9])));
         hidden.note_asked(Need::Node(FileId(9)));
         assert!(!hidden.is_awaited());
-        hidden.show([Need::Node(FileId(7)), Need::Node(FileId(9))].into());
+        hidden.show(unshown(&[7, 9]));
         assert!(!hidden.is_awaited() && !hidden.is_unshown(), "each is asked for once");
         assert!(hidden.would_show(&files(&[9])), "somebody else tells of it later");
         hidden.ask_again();

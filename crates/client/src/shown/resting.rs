@@ -5,7 +5,8 @@
 //! that cannot be held, or more rests on it than is quickly found, it is said, and all is shown anew.
 
 use super::Error;
-use crate::effects::effects_here;
+use super::Unshown;
+use crate::effects::{effects_of_pending, shows_nothing};
 use crate::meta::Taken;
 use model::{Change, Effects, FileId, Kind, Name, Problem, Update, View};
 use std::collections::{BTreeMap, BTreeSet};
@@ -121,13 +122,15 @@ impl Resting {
         self.files.iter().copied()
     }
 
-    /// Shows them anew. `taken`: these updates are part of what the replica above said. False: one meets what none of them has done; nothing of this may be committed.
+    /// Shows them anew, and gives back which cannot be shown. `taken`: these updates are part of what the
+    /// replica above said. None: one meets what none of them has done; nothing of this may be committed.
     pub fn show(
         mut self: Resting,
         write: &mut dyn Write,
         taken: &Taken,
         epoch: u32,
-    ) -> Result<bool, Error> {
+    ) -> Result<Option<Unshown>, Error> {
+        let mut unshown = Unshown::default();
         let touched = Touched {
             nodes: self.files.iter().copied().collect(),
             entries: self.entries.iter().cloned().collect(),
@@ -138,20 +141,24 @@ impl Resting {
                 continue;
             }
             let tree = Tree::new(&*write as &dyn Read, 0);
-            let effects = match effects_here(&update, &tree) {
+            let effects = match effects_of_pending(&update, &tree) {
                 Ok(Ok(effects)) => effects,
                 Ok(Err(problem)) if self.is_due(&update, &problem) => {
                     self.unmade.extend(update.makes());
+                    unshown.rests(&update);
                     continue;
                 }
-                Ok(Err(_)) => return Ok(false),
-                Err(missing) if missing.file().is_some() => return Ok(false),
+                Ok(Err(_)) => return Ok(None),
+                Err(missing) if missing.file().is_some() => return Ok(None),
                 Err(missing) => return Err(failed(missing)),
             };
+            if shows_nothing(&update, &effects) {
+                unshown.rests(&update);
+            }
             let effects = self.of_these(effects, &tree, number)?;
             partial::apply_local(write, number, &effects, epoch).map_err(failed)?;
         }
-        Ok(true)
+        Ok(Some(unshown))
     }
 
     /// A problem that an update meets because of what was turned down.

@@ -68,7 +68,8 @@ fn response() -> Vec<u8> {
             file: None,
         }],
     };
-    let kept_aside = Verdict::KeptAside { seq: Seq(7), directory: FileId::ROOT, name };
+    let kept_aside =
+        Verdict::KeptAside { seq: Seq(7), directory: FileId::ROOT, name, merged: None };
     let submitted = Submitted {
         verdicts: vec![kept_aside, Verdict::Refused(Objection::Cycle)],
         missing: vec![ChunkName([0xab; 24])],

@@ -18,6 +18,10 @@ pub enum Verdict {
         directory: FileId,
         #[n(2)]
         name: Name,
+        /// A directory that was to be made is this one, which was there: what is made in the one is made in
+        /// the other.
+        #[n(3)]
+        merged: Option<FileId>,
     },
     /// It was not done, and nothing was lost by that.
     #[n(2)]

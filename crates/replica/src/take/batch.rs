@@ -315,7 +315,7 @@ impl Hand<'_> {
         Redirect::Contents { stamp: update.stamp, to: file }.put(committer)?;
         let names = committer.view().names(file, 1)?;
         Ok(match names.into_iter().next() {
-            Some((directory, name)) => Verdict::KeptAside { seq, directory, name },
+            Some((directory, name)) => Verdict::KeptAside { seq, directory, name, merged: None },
             None => Verdict::Taken(seq),
         })
     }
@@ -331,10 +331,14 @@ impl Hand<'_> {
             redirect.put(committer)?;
             self.redirects = Redirects::all();
         }
+        let merged = kept.redirects.iter().find_map(|redirect| match redirect {
+            Redirect::Merged { to, .. } => Some(*to),
+            _ => None,
+        });
         let aside = kept.conflict.aside.clone();
         self.record(committer, update, kept.conflict, Some(seq))?;
         Ok(match aside {
-            Some((_, directory, name)) => Verdict::KeptAside { seq, directory, name },
+            Some((_, directory, name)) => Verdict::KeptAside { seq, directory, name, merged },
             None => Verdict::Taken(seq),
         })
     }
@@ -370,8 +374,9 @@ impl Hand<'_> {
 /// Where what was kept aside is.
 pub(super) fn show_verdict(view: &Whole<'_>, shown: &mut Touched, verdict: &Verdict) -> Result<()> {
     use model::View;
-    if let Verdict::KeptAside { directory, name, .. } = verdict {
+    if let Verdict::KeptAside { directory, name, merged, .. } = verdict {
         shown.nodes.extend(view.entry(*directory, name)?);
+        shown.nodes.extend(*merged);
         shown.nodes.insert(*directory);
         shown.entries.insert((*directory, name.clone()));
     }

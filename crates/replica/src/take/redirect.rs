@@ -57,7 +57,7 @@ impl Redirects {
         let mut redirected = Redirected { update: update.clone(), aside: None };
         let volume = view.volume();
         if self.merged {
-            for file in files_of(&mut redirected.update.change) {
+            for file in redirected.update.change.named_mut() {
                 *file = merged(read, volume, *file)?;
             }
         }
@@ -158,25 +158,6 @@ fn merged(read: &dyn Read, volume: VolumeId, mut file: FileId) -> Result<FileId>
         }
     }
     Ok(file)
-}
-
-fn files_of(change: &mut Change) -> Vec<&mut FileId> {
-    match change {
-        // The id of what is made is its own.
-        Change::Make { parent, .. } => vec![parent],
-        Change::Link { parent, file, .. } | Change::Unlink { parent, file, .. } => {
-            vec![parent, file]
-        }
-        Change::Rename { from, to, file, over, .. } => {
-            let mut files = vec![from, to, file];
-            files.extend(over.as_mut());
-            files
-        }
-        Change::Store { file, .. }
-        | Change::SetAttributes { file, .. }
-        | Change::SetXattr { file, .. }
-        | Change::RemoveXattr { file, .. } => vec![file],
-    }
 }
 
 fn file_key(volume: VolumeId, file: FileId) -> Vec<u8> {

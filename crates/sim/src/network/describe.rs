@@ -164,7 +164,7 @@ fn states(states: &States) -> String {
 fn verdict(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Taken(seq) => format!("taken {seq}"),
-        Verdict::KeptAside { seq, directory, name } => {
+        Verdict::KeptAside { seq, directory, name, .. } => {
             format!("kept aside {seq} as {directory}/{name}")
         }
         Verdict::Refused(objection) => format!("refused: {objection}"),

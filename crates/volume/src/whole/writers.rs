@@ -152,7 +152,8 @@ mod tests {
         let writer =
             Writer { device: vec![0xde; 2].into(), taken: 2, settled: 1, known, life: None };
         let name = model::Name::new(*b"n").unwrap();
-        let aside = Verdict::KeptAside { seq: Seq(5), directory: model::FileId(1), name };
+        let aside =
+            Verdict::KeptAside { seq: Seq(5), directory: model::FileId(1), name, merged: None };
         let golden = [hex(encode(&writer)), hex(encode(&aside))].join("\n");
         expect_test::expect![[r#"
             0177b0ac708442dede020181820304

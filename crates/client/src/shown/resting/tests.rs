@@ -1,6 +1,7 @@
 use super::super::{Gone, show_pending};
 use super::*;
 use crate::effects::BeforeBirth;
+use crate::effects::effects_here;
 use crate::meta::Taken;
 use model::{AttributeChange, Node, ReplicaId, Seq, Stamp, Time};
 use proptest::prelude::*;
@@ -176,7 +177,7 @@ impl Volume {
     fn show_resting(&self, gone: &[Update]) -> bool {
         let mut write = self.here.write().unwrap();
         let Some(resting) = Resting::on(&*write, &self.log, gone).unwrap() else { return false };
-        let shows = resting.show(&mut *write, &Taken::default(), EPOCH).unwrap();
+        let shows = resting.show(&mut *write, &Taken::default(), EPOCH).unwrap().is_some();
         if shows {
             write.commit(Durability::Later).unwrap();
         }
@@ -294,7 +295,7 @@ fn check(volume: &Volume, gone: &[Update]) -> bool {
     let files: Vec<FileId> = resting.files().collect();
     let entries: Vec<_> = resting.entries.iter().cloned().collect();
     let mut write = volume.here.write().unwrap();
-    if !resting.show(&mut *write, &Taken::default(), EPOCH).unwrap() {
+    if resting.show(&mut *write, &Taken::default(), EPOCH).unwrap().is_none() {
         return false;
     }
     let ours = shown(&*write, &files, &entries);
