@@ -5,7 +5,9 @@
 
 mod unsent;
 
-pub(crate) use unsent::{as_stored, forget_unsent, keep_unsent, remove_unsent, rename_unsent};
+pub(crate) use unsent::{
+    as_stored, forget_unsent, keep_unsent, pieces_as_stored, remove_unsent, rename_unsent,
+};
 
 use model::{ChunkName, Contents, FileId};
 use store::{Read, StoreError, Write};

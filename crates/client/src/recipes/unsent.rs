@@ -3,7 +3,7 @@
 //! Holds: these are hints, as those that are kept. Whoever takes one checks it against its name.
 
 use super::find;
-use chunks::{Described, Secret, Tree, cover};
+use chunks::{Described, Placed, Secret, Tree, cover};
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 use model::{ChunkName, Contents, FileId};
@@ -78,9 +78,7 @@ pub(crate) fn as_stored(
     contents: &Contents,
     secret: &Secret,
 ) -> Result<Option<Described>, StoreError> {
-    let row = load(read, file)?.map_or(Vec::new(), |row| row.chunks);
-    let unsent: BTreeMap<ChunkName, ByteVec> =
-        row.into_iter().map(|bytes| (secret.name(&bytes), bytes)).collect();
+    let unsent = kept(read, file, secret)?;
     let (mut chunks, mut lacks) = (BTreeMap::new(), false);
     let all = Range { offset: 0, length: contents.size };
     let found = cover(secret, contents, all, PIECES_MAX, |name| {
@@ -102,6 +100,39 @@ pub(crate) fn as_stored(
     let tree = Tree { contents: *contents, chunks: chunks.into_iter().collect() };
     let described = Described { tree, pieces: found.pieces, features: Vec::new() };
     Ok(described.has_all_pieces().then_some(described))
+}
+
+/// The pieces of a stretch of a store as it was cut, from the one on in which it begins, if the recipe of
+/// these is here.
+pub(crate) fn pieces_as_stored(
+    read: &dyn Read,
+    file: FileId,
+    contents: &Contents,
+    secret: &Secret,
+    stretch: Range,
+) -> Result<Option<Vec<Placed>>, StoreError> {
+    let unsent = kept(read, file, secret)?;
+    let found = cover(secret, contents, stretch, PIECES_MAX, |name| {
+        let bytes = match unsent.get(name) {
+            Some(bytes) => Some(bytes.to_vec()),
+            None => find(read, file, name)?,
+        };
+        Ok(bytes.filter(|bytes| secret.check(name, bytes).is_ok()))
+    });
+    // What makes no sense says nothing.
+    let Ok(found) = found else { return Ok(None) };
+    let is_known = found.missing.is_empty() && found.next.is_none();
+    Ok(is_known.then_some(found.pieces))
+}
+
+/// Chunks of the recipe that was kept of the last store.
+fn kept(
+    read: &dyn Read,
+    file: FileId,
+    secret: &Secret,
+) -> Result<BTreeMap<ChunkName, ByteVec>, StoreError> {
+    let row = load(read, file)?.map_or(Vec::new(), |row| row.chunks);
+    Ok(row.into_iter().map(|bytes| (secret.name(&bytes), bytes)).collect())
 }
 
 fn save(write: &mut dyn Write, file: FileId, row: &Row) -> Result<(), StoreError> {
@@ -151,6 +182,10 @@ mod tests {
         let found = stored(&*write, FILE, &contents).unwrap();
         assert_eq!(found.pieces, described.pieces);
         assert!(described.pieces.len() > 1 && found.tree.contents == contents);
+        let from = described.pieces[1].offset + 1;
+        let stretch = Range { offset: from, length: described.pieces[1].piece.length() };
+        let some = pieces_as_stored(&*write, FILE, &contents, &secret, stretch).unwrap().unwrap();
+        assert_eq!(some, described.pieces[1..3]);
         let shorter = Contents { size: contents.size - 1, ..contents };
         assert!(stored(&*write, FILE, &shorter).is_none(), "it is another's");
         forget_unsent(&mut *write, FILE, 8).unwrap();
@@ -158,6 +193,7 @@ mod tests {
         rename_unsent(&mut *write, (FILE, named), bore, 20).unwrap();
         forget_unsent(&mut *write, FILE, 9).unwrap();
         assert!(stored(&*write, FILE, &contents).is_none());
+        assert!(pieces_as_stored(&*write, FILE, &contents, &secret, stretch).unwrap().is_none());
         assert!(stored(&*write, named, &contents).is_some());
         forget_unsent(&mut *write, named, 20).unwrap();
         assert!(stored(&*write, named, &contents).is_none());

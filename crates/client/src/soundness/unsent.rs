@@ -4,22 +4,47 @@
 //! names, and is written anew in its place. Only a chunk that nobody has is given up.
 //! Never: sends what is not the version, or gives up anything for want of a link.
 
-use super::ReadThrough;
-use super::compare::{Copy, wrong_among};
+use super::compare::{Copy, clipped, until_data, wrong_among};
 use super::mend::Chunks;
-use super::pass::WINDOW_BYTES;
+use super::pass::{DESCRIBED_BYTES_MAX, WINDOW_BYTES};
+use super::{ReadThrough, WindowRead, Wrong};
 use crate::client::{Client, error_of};
 use crate::fetch::Target;
+use crate::part::{Added, PartRow};
 use crate::plan::Plan;
 use crate::presence::Presence;
-use crate::recipes::as_stored;
+use crate::recipes::{as_stored, pieces_as_stored};
+use crate::renumber::Anew;
 use crate::types::Error;
+use crate::undo::of_log;
 use chunks::{Described, Placed};
-use model::{Change, ChunkName, FileId, Piece, Update};
+use model::{Change, ChunkName, Contents, FileId, Piece, Update};
 use protocol::{Class, Range, Upstream};
 use std::collections::BTreeSet;
 use store::container::Key;
 use store::{Containers, StoreError};
+
+/// What is said of contents that are pending.
+const GONE: &str = "lost: they are not in the cache any more, and nobody else is known to have them. \
+                    Write the file anew or remove it; if the cache was moved away, unmount, and put it \
+                    back before the next mount";
+const CUT: &str = "lost, but for what the server has of them already: the container in the cache was cut \
+                   short";
+const UNSURE: &str = "not in the cache any more. Whether the server has taken them is known when there is \
+                      a link";
+const ALTERED: &str = "not as they were written: the disk has altered them. What the server has of them is \
+                       asked for when they are sent";
+
+/// What came of looking at a window of what is pending.
+#[derive(Default)]
+struct Looked {
+    wrong: Option<(u64, &'static str)>,
+    /// That were read.
+    bytes: u64,
+    /// Where to go on.
+    until: Option<u64>,
+    is_unknown: bool,
+}
 
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// The container of a pending store does not hold what was stored, or cannot be read: what it is to
@@ -164,6 +189,123 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(chunks)
     }
 
+    /// Looks at a window of what is pending of a file, if anything is, and says what is wrong. That is
+    /// mended when it is sent, as far as anybody has it.
+    pub(super) async fn read_unsent(
+        &self,
+        file: FileId,
+        offset: u64,
+        done: &mut ReadThrough,
+    ) -> Result<WindowRead, Error> {
+        let client = self.clone();
+        let looked = self.off_the_runtime(move || Ok(client.look_at_unsent(file, offset)));
+        let Some(looked) = looked.await.map_err(error_of)?? else {
+            return Ok(WindowRead { until: None, is_unknown: false });
+        };
+        done.bytes += looked.bytes;
+        done.files += u64::from(looked.until.is_none());
+        if let Some((bytes, left)) = looked.wrong {
+            let path = self.name_for_people(file);
+            tracing::warn!(path, bytes, left, "what is not sent is not as it was written");
+            done.wrong.push(Wrong { path, bytes, left: Some(left.into()), unsent: true });
+        }
+        Ok(WindowRead { until: looked.until, is_unknown: looked.is_unknown })
+    }
+
+    /// None: nothing is pending of it, or that is being changed or renamed.
+    fn look_at_unsent(&self, file: FileId, offset: u64) -> Result<Option<Looked>, Error> {
+        let Some(update) = self.still_pending(file)? else { return Ok(None) };
+        let Change::Store { contents, .. } = update.change else { return Ok(None) };
+        if let Some(lacking) = self.unsent_lacking(file).map_err(error_of)? {
+            self.note_if_lost(file);
+            let bytes = contents.data().min(contents.size.saturating_sub(lacking.there));
+            let left = match (lacking.is_certain, lacking.is_gone()) {
+                (false, _) => UNSURE,
+                (true, true) => GONE,
+                (true, false) => CUT,
+            };
+            return Ok(Some(Looked { wrong: Some((bytes, left)), ..Looked::default() }));
+        }
+        let mut looked = self.compare_unsent(&update, (file, contents), offset)?;
+        if looked.wrong.is_some() {
+            // Somebody may have written to it for a moment, and nothing that differed.
+            looked = self.compare_unsent(&update, (file, contents), offset)?;
+        }
+        // Who has begun to write to it meanwhile has changed it, and not the disk.
+        Ok((self.still_pending(file)?.as_ref() == Some(&update)).then_some(looked))
+    }
+
+    /// The last pending store of a file that nobody writes to, and that bears one name everywhere.
+    fn still_pending(&self, file: FileId) -> Result<Option<Update>, Error> {
+        let core = self.core();
+        let Some(number) = core.log.pending_store(file) else { return Ok(None) };
+        let is_renamed = Anew::is_unfinished(&*self.inner.tables.read().map_err(error_of)?);
+        if self.is_written_to(file) || is_renamed.map_err(error_of)? {
+            return Ok(None);
+        }
+        core.log.get(number).map_err(of_log)
+    }
+
+    fn compare_unsent(
+        &self,
+        update: &Update,
+        (file, contents): (FileId, Contents),
+        offset: u64,
+    ) -> Result<Looked, Error> {
+        let length = WINDOW_BYTES.min(contents.size.saturating_sub(offset));
+        let window = Range { offset, length };
+        let (row, part, pieces, secret) = {
+            let (read, secret) = (self.inner.tables.read().map_err(error_of)?, self.secret().0);
+            let part = PartRow::load(&*read, file, update.stamp.number, &contents);
+            let pieces = pieces_as_stored(&*read, file, &contents, &secret, window);
+            let row = Presence::load(&*read, file).map_err(error_of)?;
+            (row, part.map_err(error_of)?, pieces.map_err(error_of)?, secret)
+        };
+        let altered = |bytes: u64| (bytes > 0).then_some((bytes, ALTERED));
+        if let Some(part) = part {
+            let bytes = part.pieces.iter().map(|(_, length, _)| length).sum();
+            let is_altered = match self.added(file, &part, &secret) {
+                Ok(added) => added != Added::There,
+                Err(error) if error.is_unreadable() => true,
+                Err(error) => return Err(error_of(error)),
+            };
+            let wrong = if is_altered { altered(bytes) } else { None };
+            return Ok(Looked { wrong, bytes, ..Looked::default() });
+        }
+        let unknown = Looked { is_unknown: true, ..Looked::default() };
+        let is_it = |row: &Presence| row.version == update.stamp && row.is_whole();
+        let row = row.filter(|row| is_it(row) && row.ground.is_none());
+        let key = row.as_ref().map(|row| Key { file: file.0, generation: row.generation });
+        let container = key.map(|key| self.inner.containers.open(key, false)).transpose();
+        let container = container.map_err(error_of)?.flatten();
+        let (Some(row), Some(container)) = (row, container) else { return Ok(unknown) };
+        let Some(pieces) = pieces else {
+            if contents.size > DESCRIBED_BYTES_MAX || contents.root.is_none() {
+                return Ok(unknown);
+            }
+            let is_right = self.is_as_cut(&contents, &container)?;
+            let wrong = if is_right { None } else { altered(contents.data()) };
+            return Ok(Looked { wrong, bytes: contents.data(), ..Looked::default() });
+        };
+        let until = until_data(&container, &pieces, offset + length).map_err(error_of)?;
+        let pieces = pieces.iter().filter_map(|placed| clipped(placed, window)).collect();
+        let (wrong, bytes) = wrong_among(&row, &container, &secret, pieces).map_err(error_of)?;
+        let wrong = altered(wrong.iter().map(|placed| placed.piece.length()).sum());
+        let until = Some(until).filter(|until| *until < contents.size);
+        Ok(Looked { wrong, bytes, until, is_unknown: false })
+    }
+
+    /// Once the replica above has said what it has taken: whether the rest is here.
+    pub(super) async fn look_for_unsent(&self) {
+        let client = self.clone();
+        let looked = self.off_the_runtime(move || {
+            client.look_for_lost();
+            Ok(())
+        });
+        // It says itself what went wrong.
+        let _ = looked.await;
+    }
+
     /// What was altered before it was sent is at the server by now: the container is made as that.
     pub(crate) async fn mend_sent(&self) {
         for file in self.inner.mended.altered() {
@@ -223,7 +365,12 @@ impl super::Mended {
     /// Something that was pending has been sent.
     pub fn sent(&self) {
         if !self.altered().is_empty() {
-            self.wanted.notify_one();
+            self.look();
         }
+    }
+
+    /// The replica above has said what it has taken of what is pending.
+    pub fn look(&self) {
+        self.wanted.notify_one();
     }
 }
