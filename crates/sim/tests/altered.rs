@@ -19,6 +19,8 @@ use store::{Container, Containers};
 /// Of the smaller no recipe is kept once it was sent.
 const LENGTHS: [usize; 2] = [400_000, 3_000_000];
 const ADDED: usize = 100_000;
+/// More than is mended at once.
+const WIDE: usize = 9_000_000;
 /// Where a bit is flipped of what the server has.
 const AT: usize = 200_000;
 const PARTIAL: WantedMode = WantedMode::Fixed(Mode::Partial);
@@ -59,6 +61,17 @@ fn flip(machine: &ClientMachine, file: u64, at: usize) {
 /// Something is added to a file that the server has, and held back; while no process runs the disk flips
 /// bits; then it is sent. What everybody reads is to be `left`, which is told what was written.
 fn check(length: usize, flipped: &[usize], damaged: usize, left: impl Fn(&mut Vec<u8>)) {
+    check_with_crash(length, flipped, damaged, left, None);
+}
+
+/// The same; the process dies at that change of its disk after the link is back.
+fn check_with_crash(
+    length: usize,
+    flipped: &[usize],
+    damaged: usize,
+    left: impl Fn(&mut Vec<u8>),
+    crash: Option<u64>,
+) {
     sim::run::paused(async {
         let room = &Room::new(1, false);
         let mut origin = OriginMachine::start(room, Limits::simulated()).unwrap();
@@ -87,7 +100,16 @@ fn check(length: usize, flipped: &[usize], damaged: usize, left: impl Fn(&mut Ve
         room.clock.sleep(CHECKPOINTED).await;
         machine.stop(End::Killed, Duration::ZERO);
         flipped.iter().for_each(|at| flip(&machine, shown.file, *at));
-        let client = machine.start().await.unwrap();
+        let mut client = machine.start().await.unwrap();
+        if let Some(changes) = crash {
+            machine.disk.crash_after(changes);
+            client.set_mode(PARTIAL);
+            room.clock.sleep(CHECKPOINTED * 5).await;
+            assert!(machine.has_crashed(), "{changes}");
+            machine.stop(End::PowerCut, Duration::ZERO);
+            machine.disk.crash_after(u64::MAX);
+            client = machine.start().await.unwrap();
+        }
         client.set_mode(PARTIAL);
         check::settled(room, std::slice::from_ref(&machine), true).await.unwrap();
         let mut expected = [stretch(1, length), stretch(9, ADDED)].concat();
@@ -114,6 +136,14 @@ fn check(length: usize, flipped: &[usize], damaged: usize, left: impl Fn(&mut Ve
 fn what_was_altered_before_it_was_sent_and_the_server_has_is_as_it_was_written() {
     for length in LENGTHS {
         check(length, &[AT], 0, |_| {});
+    }
+}
+
+#[test]
+fn what_was_altered_all_over_is_mended_in_portions_and_a_crash_between_two_is_harmless() {
+    let flipped: Vec<usize> = (0..WIDE).step_by(10_000).collect();
+    for crash in [None, Some(30), Some(700)] {
+        check_with_crash(WIDE, &flipped, 0, |_| {}, crash);
     }
 }
 

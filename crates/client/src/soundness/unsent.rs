@@ -5,7 +5,7 @@
 //! Never: sends what is not the version, or gives up anything for want of a link.
 
 use super::compare::{Copy, clipped, until_data, wrong_among};
-use super::mend::Chunks;
+use super::mend::portions;
 use super::pass::{DESCRIBED_BYTES_MAX, WINDOW_BYTES};
 use super::{ReadThrough, WindowRead, Wrong};
 use crate::client::{Client, error_of};
@@ -20,9 +20,12 @@ use crate::undo::of_log;
 use chunks::{Described, Placed};
 use model::{Change, ChunkName, Contents, FileId, Piece, Update};
 use protocol::{Class, Range, Upstream};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use store::container::Key;
 use store::{Containers, StoreError};
+
+/// Where chunks belong that nobody here has.
+type Places = BTreeMap<ChunkName, Vec<Placed>>;
 
 /// What is said of contents that are pending.
 const GONE: &str = "lost: they are not in the cache any more, and nobody else is known to have them. \
@@ -95,30 +98,62 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let Some((copy, pieces)) = altered.await.map_err(error_of)? else { return Ok(()) };
         let Ok(_held) = self.hold(copy.file, copy.presence.generation) else { return Ok(()) };
         let wrong = self.confirmed(&copy, pieces).await?;
-        let found = self.chunks_of_unsent(&copy, &wrong, missing).await?;
         let mut mended = 0;
-        for placed in wrong {
-            let right = match &placed.piece {
-                Piece::Zeros { .. } => None,
-                Piece::Chunk { name, .. } => match found.get(name) {
-                    Some(bytes) => Some(bytes.clone()),
-                    None => continue,
-                },
-            };
-            match self.write_anew(&copy, placed, right).await {
-                Ok(true) => mended += placed.piece.length(),
-                // What cannot be read beside it is seen to when that is given up.
-                Ok(false) | Err(Error::Unreadable(_)) => {}
-                Err(error) => return Err(error),
-            }
-        }
+        let outcome = self.mend_in_portions(&copy, &wrong, missing, &mut mended).await;
         if mended > 0 {
             let path = self.name_for_people(copy.file);
             tracing::warn!(path, bytes = mended, "what was not sent was mended");
             self.inner.mended.note(&path, mended);
             self.show_anew(&copy);
         }
-        Ok(())
+        outcome
+    }
+
+    /// From elsewhere in the cache, and from the version that is current at the server, which has those
+    /// chunks that are not missing there.
+    async fn mend_in_portions(
+        &self,
+        copy: &Copy,
+        wrong: &[Placed],
+        missing: &[ChunkName],
+        mended: &mut u64,
+    ) -> Result<(), Error> {
+        let secret = self.secret().0;
+        let mut lacking = Places::new();
+        for portion in portions(wrong) {
+            let (found, lacks) = self.chunks_elsewhere(&secret, portion);
+            for &placed in portion {
+                match placed.piece {
+                    Piece::Zeros { .. } => *mended += self.put_right(copy, placed, None).await?,
+                    Piece::Chunk { name, .. } => match found.get(&name).cloned() {
+                        Some(right) => *mended += self.put_right(copy, placed, Some(right)).await?,
+                        None if lacks.contains(&name) => {
+                            lacking.entry(name).or_default().push(placed);
+                        }
+                        None => {}
+                    },
+                }
+            }
+        }
+        for name in missing {
+            lacking.remove(name);
+        }
+        self.mend_from_current(copy, lacking, mended).await
+    }
+
+    /// Says how many bytes are right now that were not.
+    async fn put_right(
+        &self,
+        copy: &Copy,
+        placed: Placed,
+        right: Option<Vec<u8>>,
+    ) -> Result<u64, Error> {
+        match self.write_anew(copy, placed, right).await {
+            Ok(true) => Ok(placed.piece.length()),
+            // What cannot be read beside it is seen to when that is given up.
+            Ok(false) | Err(Error::Unreadable(_)) => Ok(0),
+            Err(error) => Err(error),
+        }
     }
 
     /// The pieces of a pending store that are not what they should be.
@@ -131,62 +166,68 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok((!wrong.is_empty()).then_some((copy, wrong)))
     }
 
-    /// What is elsewhere in the cache of these, and what the version that is current at the server has
-    /// of those that are not missing there.
-    async fn chunks_of_unsent(
+    async fn mend_from_current(
         &self,
         copy: &Copy,
-        wrong: &[Placed],
-        missing: &[ChunkName],
-    ) -> Result<Chunks, Error> {
-        let secret = self.secret().0;
-        let (mut found, mut lacking) = self.chunks_elsewhere(&secret, wrong);
-        for name in missing {
-            lacking.remove(name);
-        }
-        found.extend(self.chunks_of_current(copy, lacking).await?);
-        Ok(found)
-    }
-
-    async fn chunks_of_current(
-        &self,
-        copy: &Copy,
-        mut lacking: BTreeSet<ChunkName>,
-    ) -> Result<Chunks, Error> {
+        mut lacking: Places,
+        mended: &mut u64,
+    ) -> Result<(), Error> {
         if lacking.is_empty() {
-            return Ok(Chunks::new());
+            return Ok(());
         }
         let node = self.said_of([copy.file].into_iter()).await?.pop().and_then(|said| said.node);
-        let Some(node) = node else { return Ok(Chunks::new()) };
+        let Some(node) = node else { return Ok(()) };
         let target = {
             let (secret, files) = (self.secret().0, self.files());
             let open = files.get(copy.file, copy.presence.generation);
-            let Some(open) = open else { return Ok(Chunks::new()) };
+            let Some(open) = open else { return Ok(()) };
             let target = Target::of(copy.file, open, secret);
             Target { version: node.contents_stamp, class: copy.class, ..target }
         };
-        let (mut chunks, mut at) = (Chunks::new(), 0);
-        while at < node.contents.size && !lacking.is_empty() {
-            let window = Range { offset: at, length: WINDOW_BYTES.min(node.contents.size - at) };
+        let (size, mut at) = (node.contents.size, 0);
+        while at < size && !lacking.is_empty() {
+            let window = Range { offset: at, length: WINDOW_BYTES.min(size - at) };
             at += window.length;
-            let asked = async {
-                let size = node.contents.size;
-                let (_, pieces) = self.pieces_of_version(&target, size, window).await?;
-                let of = (copy.file, target.version, copy.class);
-                self.ask_chunks(of, &pieces, &lacking, &target.secret).await
-            };
-            match asked.await {
-                Ok(mut came) => {
-                    came.retain(|name, _| lacking.remove(name));
-                    chunks.append(&mut came);
-                }
-                Err(error) if comes_later(&error) => return Err(error),
+            let pieces = match self.pieces_of_version(&target, size, window).await {
+                Ok((_, pieces)) => pieces,
                 Err(error) => {
-                    tracing::debug!(%error, file = %copy.file, "the server does not send it");
+                    not_sent(copy, error)?;
+                    continue;
                 }
+            };
+            let lacks = |placed: &Placed| matches!(&placed.piece, Piece::Chunk { name, .. } if lacking.contains_key(name));
+            let wanted: Vec<Placed> = pieces.into_iter().filter(lacks).collect();
+            for portion in portions(&wanted) {
+                self.mend_from(&target, (copy, portion), &mut lacking, mended).await?;
             }
         }
-        Ok(chunks)
+        Ok(())
+    }
+
+    /// From these pieces of the version that is current at the server.
+    async fn mend_from(
+        &self,
+        target: &Target<C::Container>,
+        (copy, pieces): (&Copy, &[Placed]),
+        lacking: &mut Places,
+        mended: &mut u64,
+    ) -> Result<(), Error> {
+        let names = pieces.iter().filter_map(|placed| match placed.piece {
+            Piece::Chunk { name, .. } => Some(name),
+            Piece::Zeros { .. } => None,
+        });
+        let names: BTreeSet<ChunkName> = names.filter(|name| lacking.contains_key(name)).collect();
+        let of = (copy.file, target.version, copy.class);
+        let came = match self.ask_chunks(of, pieces, &names, &target.secret).await {
+            Ok(came) => came,
+            Err(error) => return not_sent(copy, error),
+        };
+        for (name, bytes) in came {
+            for placed in lacking.remove(&name).unwrap_or_default() {
+                *mended += self.put_right(copy, placed, Some(bytes.clone())).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Looks at a window of what is pending of a file, if anything is, and says what is wrong. That is
@@ -338,6 +379,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         Ok(true)
     }
+}
+
+/// An error: asking again says more.
+fn not_sent(copy: &Copy, error: Error) -> Result<(), Error> {
+    if comes_later(&error) {
+        return Err(error);
+    }
+    tracing::debug!(%error, file = %copy.file, "the server does not send it");
+    Ok(())
 }
 
 /// Whether asking again says more.
