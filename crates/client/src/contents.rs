@@ -11,6 +11,7 @@ use crate::part::PartRow;
 use crate::plan::Plan;
 use crate::presence::{Dirty, Presence};
 use crate::ranks::{self, Rank};
+use crate::recipes;
 use crate::room::taken;
 use crate::types::{Error, Need, Step, Stop};
 use crate::votes::Votes;
@@ -276,9 +277,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 presence.save(write, grip.file)?;
                 let pieces = fresh.unwrap_or(&described.pieces);
                 note_pieces(write, (grip.file, grip.generation), pieces, &mut votes)?;
-                if upon.is_none() {
-                    let of = (grip.file, update.stamp.number);
-                    self.note_recipe(write, of, described, fresh.is_none())?;
+                match upon {
+                    Some(_) => recipes::remove_unsent(write, grip.file)?,
+                    None => {
+                        let of = (grip.file, update.stamp.number);
+                        self.note_recipe(write, of, described, fresh.is_none())?;
+                    }
                 }
                 note_features(write, (grip.file, grip.generation), described, &mut votes)?;
                 stored = Some(presence);

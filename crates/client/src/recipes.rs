@@ -6,7 +6,8 @@
 mod unsent;
 
 pub(crate) use unsent::{
-    as_stored, forget_unsent, keep_unsent, pieces_as_stored, remove_unsent, rename_unsent,
+    as_stored, forget_unsent, is_left_over, keep_unsent, pieces_as_stored, remove_unsent,
+    rename_unsent,
 };
 
 use model::{ChunkName, Contents, FileId};

@@ -14,7 +14,7 @@ use sim::operation::{Operation, Outcome, Path};
 use sim::perform::Programs;
 use std::time::Duration;
 use store::container::Key;
-use store::{Container, Containers};
+use store::{Container, Containers, Durability, Tables};
 
 /// Of the smaller no recipe is kept once it was sent.
 const LENGTHS: [usize; 2] = [400_000, 3_000_000];
@@ -357,6 +357,55 @@ fn without_a_session_since_the_start_nothing_is_said_to_be_lost_that_may_be_at_t
         client.set_mode(held);
         room.clock.sleep(CHECKPOINTED).await;
         is_said(&client, "with a link");
+        origin.stop(End::Killed, Duration::ZERO);
+        room.network.close();
+    });
+}
+
+/// Of how many files a recipe is kept until what is pending of them was sent.
+fn kept(machine: &ClientMachine) -> usize {
+    let tables = machine.disk.tables("client");
+    let rows = tables.read().unwrap().scan("client-unsent", &[], &[0xff; 9], 10).unwrap();
+    rows.len()
+}
+
+async fn save(client: &SimClient, length: usize, truncate: bool) {
+    let (slot, flags) = (0, OpenFlags { truncate, ..WRITE });
+    let saved = [
+        Operation::Open { path: Path::new("file"), slot, flags },
+        Operation::Write { slot, offset: 0, length, version: 7 },
+        Operation::Close { slot },
+    ];
+    perform(client, &saved).await;
+}
+
+#[test]
+fn a_recipe_that_is_kept_until_a_store_was_sent_goes_when_that_is_sent_or_replaced() {
+    sim::run::paused(async {
+        let room = &Room::new(1, false);
+        let mut origin = OriginMachine::start(room, Limits::simulated()).unwrap();
+        let held = WantedMode::Fixed(Mode::FetchOnly);
+        let mut machine = ClientMachine::invited(room, &origin, 0, Conditions::NEAR, held);
+        let (client, file) = held_back(room, &mut machine).await;
+        assert_eq!(kept(&machine), 2);
+        // One is one chunk from here on, and needs none; then it is kept elsewhere.
+        save(&client, 100, true).await;
+        assert_eq!(kept(&machine), 1);
+        save(&client, LENGTHS[0], true).await;
+        assert_eq!(kept(&machine), 2);
+        save(&client, LENGTHS[1], true).await;
+        assert_eq!(kept(&machine), 1);
+        client.set_mode(PARTIAL);
+        check::settled(room, std::slice::from_ref(&machine), true).await.unwrap();
+        assert_eq!(kept(&machine), 0);
+        let tables = machine.disk.tables("client");
+        let mut write = tables.write().unwrap();
+        write.put("client-unsent", &file.to_be_bytes(), &[9]).unwrap();
+        write.commit(Durability::Now).unwrap();
+        drop(tables);
+        assert_eq!(client.read_through((0, 0)).await.unwrap().wrong, []);
+        assert_eq!(kept(&machine), 0, "who reads the cache through finds what was left over");
+        check::nothing_broke(room, std::slice::from_ref(&machine)).unwrap();
         origin.stop(End::Killed, Duration::ZERO);
         room.network.close();
     });

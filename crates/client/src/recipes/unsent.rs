@@ -27,7 +27,7 @@ struct Row {
     chunks: Vec<ByteVec>,
 }
 
-/// What is one chunk has that for its root, and needs none.
+/// In place of that of an earlier store. What is one chunk has that for its root, and needs none.
 pub(crate) fn keep_unsent(
     write: &mut dyn Write,
     file: FileId,
@@ -35,7 +35,7 @@ pub(crate) fn keep_unsent(
     tree: &Tree,
 ) -> Result<(), StoreError> {
     if tree.chunks.is_empty() {
-        return Ok(());
+        return remove_unsent(write, file);
     }
     let chunks = tree.chunks.iter().map(|(_, bytes)| bytes.clone().into()).collect();
     save(write, file, &Row { number, chunks })
@@ -50,6 +50,19 @@ pub(crate) fn forget_unsent(
     match load(&*write, file)? {
         Some(row) if row.number == number => remove_unsent(write, file),
         _ => Ok(()),
+    }
+}
+
+/// Whether something is kept that belongs to another store than this one, which is pending.
+pub(crate) fn is_left_over(
+    read: &dyn Read,
+    file: FileId,
+    pending: Option<u64>,
+) -> Result<bool, StoreError> {
+    match load(read, file)? {
+        Some(row) => Ok(Some(row.number) != pending),
+        // What cannot be read says nothing.
+        None => Ok(read.get(UNSENT, &file.0.to_be_bytes())?.is_some()),
     }
 }
 
@@ -206,6 +219,13 @@ mod tests {
         let mut write = tables.write().unwrap();
         keep_unsent(&mut *write, FILE, 9, &one.tree).unwrap();
         assert!(write.get(UNSENT, &FILE.0.to_be_bytes()).unwrap().is_none());
+        let (_, before) = described(200_000);
+        keep_unsent(&mut *write, FILE, 10, &before.tree).unwrap();
+        let is_left = |write: &dyn Write, pending| is_left_over(write, FILE, pending).unwrap();
+        assert!(!is_left(&*write, Some(10)) && is_left(&*write, Some(9)) && is_left(&*write, None));
+        keep_unsent(&mut *write, FILE, 11, &one.tree).unwrap();
+        assert!(write.get(UNSENT, &FILE.0.to_be_bytes()).unwrap().is_none(), "it was replaced");
+        assert!(!is_left(&*write, None));
         let found = as_stored(&*write, FILE, &one.tree.contents, &secret).unwrap().unwrap();
         assert_eq!(found.pieces, one.pieces);
         let (_, many) = described(100_000);
@@ -213,6 +233,7 @@ mod tests {
             write.put(UNSENT, &FILE.0.to_be_bytes(), bytes).unwrap();
             let found = as_stored(&*write, FILE, &many.tree.contents, &secret).unwrap();
             assert!(found.is_none(), "{bytes:?}");
+            assert!(is_left(&*write, Some(8)), "{bytes:?}");
         }
     }
 }

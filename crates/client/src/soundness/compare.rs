@@ -95,6 +95,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         offset: u64,
         class: Class,
     ) -> Result<Option<Look>, Error> {
+        if offset == 0 {
+            self.forget_left_over(file).map_err(error_of)?;
+        }
         let Some((copy, container)) = self.copy_of(file, class).map_err(error_of)? else {
             return Ok(None);
         };

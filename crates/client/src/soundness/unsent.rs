@@ -13,7 +13,7 @@ use crate::fetch::Target;
 use crate::part::{Added, PartRow};
 use crate::plan::Plan;
 use crate::presence::Presence;
-use crate::recipes::{as_stored, pieces_as_stored};
+use crate::recipes::{as_stored, is_left_over, pieces_as_stored, remove_unsent};
 use crate::renumber::Anew;
 use crate::types::Error;
 use crate::undo::of_log;
@@ -22,7 +22,7 @@ use model::{Change, ChunkName, Contents, FileId, Piece, Update};
 use protocol::{Class, Range, Upstream};
 use std::collections::{BTreeMap, BTreeSet};
 use store::container::Key;
-use store::{Containers, StoreError};
+use store::{Containers, Durability, StoreError};
 
 /// Where chunks belong that nobody here has.
 type Places = BTreeMap<ChunkName, Vec<Placed>>;
@@ -334,6 +334,23 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let wrong = altered(wrong.iter().map(|placed| placed.piece.length()).sum());
         let until = Some(until).filter(|until| *until < contents.size);
         Ok(Looked { wrong, bytes, until, is_unknown: false })
+    }
+
+    /// A recipe that was kept until a store was sent goes, where that is pending no more.
+    pub(super) fn forget_left_over(&self, file: FileId) -> Result<(), StoreError> {
+        let mut core = self.core();
+        let pending = core.log.pending_store(file);
+        if !is_left_over(&*self.inner.tables.read()?, file, pending)? {
+            return Ok(());
+        }
+        let mut write = self.inner.tables.write()?;
+        // While it is given another number, it may bear that already.
+        if !Anew::is_unfinished(&*write)? && is_left_over(&*write, file, pending)? {
+            remove_unsent(&mut *write, file)?;
+            write.commit(Durability::Later)?;
+            core.unsaved = true;
+        }
+        Ok(())
     }
 
     /// Once the replica above has said what it has taken: whether the rest is here.
