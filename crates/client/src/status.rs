@@ -191,7 +191,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let stored = |stamp: Stamp| (stamp != Stamp::default()).then(|| stamp.to_string());
         let version_at_origin = said.and_then(|node| stored(node.contents_stamp));
         self.note_if_lost(file);
-        let lacking = self.unsent_lacking(file).map_err(crate::client::failed)?;
+        // Where that cannot be looked at, it was said.
+        let lacking = self.unsent_lacking(file).ok().flatten();
         let here = presence
             .as_ref()
             .filter(|presence| presence.version == node.contents_stamp || presence.dirty.is_some());
