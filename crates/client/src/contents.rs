@@ -11,7 +11,6 @@ use crate::part::PartRow;
 use crate::plan::Plan;
 use crate::presence::{Dirty, Presence};
 use crate::ranks::{self, Rank};
-use crate::recipes;
 use crate::room::taken;
 use crate::types::{Error, Need, Step, Stop};
 use crate::votes::Votes;
@@ -278,7 +277,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 let pieces = fresh.unwrap_or(&described.pieces);
                 note_pieces(write, (grip.file, grip.generation), pieces, &mut votes)?;
                 match upon {
-                    Some(_) => recipes::remove_unsent(write, grip.file)?,
+                    Some(_) => self.drop_unsent(write, grip.file)?,
                     None => {
                         let of = (grip.file, update.stamp.number);
                         self.note_recipe(write, of, described, fresh.is_none())?;

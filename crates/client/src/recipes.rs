@@ -3,11 +3,12 @@
 //! Holds: these are hints. Whoever takes one checks it against its name.
 //! From: LBFS, "Read protocol"; that recipes are a tree of chunks is beyond it.
 
+mod late;
 mod unsent;
 
+pub(crate) use late::Late;
 pub(crate) use unsent::{
-    as_stored, forget_unsent, is_left_over, keep_unsent, pieces_as_stored, remove_unsent,
-    rename_unsent,
+    as_stored, forget_unsent, is_left_over, pieces_as_stored, remove_unsent, rename_unsent,
 };
 
 use model::{ChunkName, Contents, FileId};

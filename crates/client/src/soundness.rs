@@ -17,6 +17,7 @@ pub(crate) use pass::Pass;
 use crate::client::{Client, error_of};
 use crate::damage::Unkept;
 use crate::presence::Presence;
+use crate::recipes::Late;
 use crate::types::Error;
 use compare::{Copy, Look, Stands};
 use model::FileId;
@@ -66,6 +67,7 @@ pub(crate) struct Mended {
     status: Mutex<MendedStatus>,
     /// What is pending and is not here any more.
     pub unkept: Unkept,
+    pub late: Late,
     /// Files of which something is pending that is not in its container as it was stored.
     altered: Mutex<BTreeSet<FileId>>,
     /// Some of that may have been sent, or the replica above has said what it has taken.

@@ -19,26 +19,24 @@ const PIECES_MAX: usize = 1 << 20;
 
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
 #[cbor(array)]
-struct Row {
+pub(super) struct Row {
     /// Of the update that stored it.
     #[n(0)]
-    number: u64,
+    pub(super) number: u64,
     #[n(1)]
-    chunks: Vec<ByteVec>,
+    pub(super) chunks: Vec<ByteVec>,
 }
 
-/// In place of that of an earlier store. What is one chunk has that for its root, and needs none.
-pub(crate) fn keep_unsent(
-    write: &mut dyn Write,
-    file: FileId,
-    number: u64,
-    tree: &Tree,
-) -> Result<(), StoreError> {
-    if tree.chunks.is_empty() {
-        return remove_unsent(write, file);
+impl Row {
+    /// None: it is one chunk.
+    pub(super) fn of(number: u64, tree: &Tree) -> Option<Row> {
+        let chunks = tree.chunks.iter().map(|(_, bytes)| bytes.clone().into());
+        (!tree.chunks.is_empty()).then(|| Row { number, chunks: chunks.collect() })
     }
-    let chunks = tree.chunks.iter().map(|(_, bytes)| bytes.clone().into()).collect();
-    save(write, file, &Row { number, chunks })
+
+    pub(super) fn bytes(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.len()).sum()
+    }
 }
 
 /// The store of this number is pending no more.
@@ -148,7 +146,7 @@ fn kept(
     Ok(row.into_iter().map(|bytes| (secret.name(&bytes), bytes)).collect())
 }
 
-fn save(write: &mut dyn Write, file: FileId, row: &Row) -> Result<(), StoreError> {
+pub(super) fn save(write: &mut dyn Write, file: FileId, row: &Row) -> Result<(), StoreError> {
     let mut bytes = vec![FORMAT];
     minicbor::encode(row, &mut bytes).expect("a vector takes every byte");
     write.put(UNSENT, &file.0.to_be_bytes(), &bytes)
@@ -191,7 +189,7 @@ mod tests {
             as_stored(write, file, contents, &secret).unwrap()
         };
         assert!(stored(&*write, FILE, &contents).is_none());
-        keep_unsent(&mut *write, FILE, 9, &described.tree).unwrap();
+        save(&mut *write, FILE, &Row::of(9, &described.tree).unwrap()).unwrap();
         let found = stored(&*write, FILE, &contents).unwrap();
         assert_eq!(found.pieces, described.pieces);
         assert!(described.pieces.len() > 1 && found.tree.contents == contents);
@@ -217,14 +215,12 @@ mod tests {
         let (secret, one) = described(100);
         let tables = MemoryTables::default();
         let mut write = tables.write().unwrap();
-        keep_unsent(&mut *write, FILE, 9, &one.tree).unwrap();
-        assert!(write.get(UNSENT, &FILE.0.to_be_bytes()).unwrap().is_none());
+        assert_eq!(Row::of(9, &one.tree), None);
         let (_, before) = described(200_000);
-        keep_unsent(&mut *write, FILE, 10, &before.tree).unwrap();
+        save(&mut *write, FILE, &Row::of(10, &before.tree).unwrap()).unwrap();
         let is_left = |write: &dyn Write, pending| is_left_over(write, FILE, pending).unwrap();
         assert!(!is_left(&*write, Some(10)) && is_left(&*write, Some(9)) && is_left(&*write, None));
-        keep_unsent(&mut *write, FILE, 11, &one.tree).unwrap();
-        assert!(write.get(UNSENT, &FILE.0.to_be_bytes()).unwrap().is_none(), "it was replaced");
+        remove_unsent(&mut *write, FILE).unwrap();
         assert!(!is_left(&*write, None));
         let found = as_stored(&*write, FILE, &one.tree.contents, &secret).unwrap().unwrap();
         assert_eq!(found.pieces, one.pieces);

@@ -73,6 +73,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     fn as_logged(&self, update: &Update) -> Result<Option<(Copy, Described)>, StoreError> {
         let Change::Store { file, contents, .. } = update.change else { return Ok(None) };
         let secret = self.secret().0;
+        self.save_late_now(&mut self.core())?;
         let read = self.inner.tables.read()?;
         let is_it = |row: &Presence| {
             let rests = row.dirty.is_some() || row.ground.is_some();
@@ -295,6 +296,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Result<Looked, Error> {
         let length = WINDOW_BYTES.min(contents.size.saturating_sub(offset));
         let window = Range { offset, length };
+        self.save_late_now(&mut self.core()).map_err(error_of)?;
         let (row, part, pieces, secret) = {
             let (read, secret) = (self.inner.tables.read().map_err(error_of)?, self.secret().0);
             let part = PartRow::load(&*read, file, update.stamp.number, &contents);
