@@ -484,6 +484,7 @@ pub mod tests {
     #[test]
     fn damage_is_shown_with_the_file_and_what_became_of_it() {
         let of = |path: Option<&str>, stored_bytes| Damage {
+            unsent: false,
             file: 7,
             path: path.map(Into::into),
             version: "3.9".into(),

@@ -276,9 +276,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 presence.save(write, grip.file)?;
                 let pieces = fresh.unwrap_or(&described.pieces);
                 note_pieces(write, (grip.file, grip.generation), pieces, &mut votes)?;
-                if upon.is_none() {
-                    let of = (grip.file, update.stamp.number);
-                    self.note_recipe(write, of, described, fresh.is_none())?;
+                match upon {
+                    Some(_) => self.drop_unsent(write, grip.file)?,
+                    None => {
+                        let of = (grip.file, update.stamp.number);
+                        self.note_recipe(write, of, described, fresh.is_none())?;
+                    }
                 }
                 note_features(write, (grip.file, grip.generation), described, &mut votes)?;
                 stored = Some(presence);

@@ -4,6 +4,10 @@
 //! is passed over in silence; what is said is on the disk before anything is done about it.
 //! From: partially connected operation, 5.2 ("Effective crash recovery is critical").
 
+mod unsent;
+
+pub(crate) use unsent::{Lacking, Unkept};
+
 use crate::client::{Client, Core, error_of};
 use crate::lost::nowhere;
 use crate::part::{PartRow, opened_record};
@@ -76,6 +80,7 @@ impl Note {
             at_secs: self.at,
             stored_bytes: self.stored,
             zeros: self.zeros.unwrap_or(0),
+            unsent: false,
             told: self.told,
         }
     }
@@ -121,18 +126,20 @@ struct Rest<K> {
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// What is remembered of damage, for people and programs.
     pub(crate) fn damage(&self) -> Vec<protocol::Damage> {
+        let lost = self.still_lost();
         let notes = self.inner.tables.read().and_then(|read| notes(&*read));
         match notes {
-            Ok(notes) => notes.iter().map(|(_, note)| note.shown()).collect(),
+            Ok(notes) => notes.iter().map(|(_, note)| note.shown()).chain(lost).collect(),
             Err(error) => {
                 tracing::error!(%error, "what is known of damage could not be read");
-                Vec::new()
+                lost
             }
         }
     }
 
     /// Somebody has been told of all damage, or of that of one file.
     pub fn damage_told(&self, file: Option<FileId>) -> Result<(), Error> {
+        self.inner.mended.unkept.told(file);
         let mut write = self.inner.tables.write().map_err(error_of)?;
         for (number, note) in notes(&*write).map_err(error_of)? {
             if !note.told && file.is_none_or(|file| file == note.file) {

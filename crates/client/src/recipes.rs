@@ -3,9 +3,13 @@
 //! Holds: these are hints. Whoever takes one checks it against its name.
 //! From: LBFS, "Read protocol"; that recipes are a tree of chunks is beyond it.
 
+mod late;
 mod unsent;
 
-pub(crate) use unsent::{as_stored, forget_unsent, keep_unsent, remove_unsent, rename_unsent};
+pub(crate) use late::Late;
+pub(crate) use unsent::{
+    as_stored, forget_unsent, is_left_over, pieces_as_stored, remove_unsent, rename_unsent,
+};
 
 use model::{ChunkName, Contents, FileId};
 use store::{Read, StoreError, Write};

@@ -43,6 +43,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         core.waiters.rename_all();
         self.inner.settled.notify_waiters();
         (core.meta.ahead, core.meta.passed) = (None, None);
+        self.save_late_now(core).map_err(error_of)?;
         let anew = self.names_anew(core, replica)?;
         let Renamed { moved, written, .. } = self.copy_containers(&anew)?;
         self.renumber_pins(&anew)?;

@@ -66,16 +66,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     ) -> Result<(), StoreError> {
         let tree = &described.tree;
         if !recipes::is_kept(&tree.contents) {
-            return recipes::keep_unsent(write, file, number, tree);
+            return self.keep_unsent(write, (file, number), tree);
         }
         if !anew {
             // A smaller one is cut whole when it is opened again.
             let goes_on = tree.contents.size >= self.inner.settings.again_bytes_min;
-            return match goes_on {
-                true => add_recipe(write, file, tree),
-                false => recipes::keep_unsent(write, file, number, tree),
-            };
+            if !goes_on {
+                return self.keep_unsent(write, (file, number), tree);
+            }
+            self.drop_unsent(write, file)?;
+            return add_recipe(write, file, tree);
         }
+        self.drop_unsent(write, file)?;
         recipes::retain(write, file, |_| false)?;
         let chunks = tree.chunks.iter().map(|(name, bytes)| (name, &bytes[..]));
         recipes::keep(write, file, &tree.contents, chunks)

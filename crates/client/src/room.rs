@@ -349,6 +349,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             outcome = self.fetch_now(file, generation, offset, length).await;
         }
         awaits();
+        if outcome.is_err() {
+            // What is pending comes from nowhere.
+            self.note_if_lost(file);
+        }
         outcome
     }
 

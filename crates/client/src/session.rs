@@ -286,6 +286,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             connection.begin_lease(attached.lease_secs, sent);
         }
         self.asked_for(attached.wanted, true);
+        self.inner.mended.look();
         self.checkpoint_with_room()
     }
 

@@ -2,7 +2,7 @@
 //! and say nothing. All of the cache is read through in passes, slowly, or at once when somebody asks.
 //! Holds: bytes are compared with names for which the version's root vouches; what differs while
 //! nobody can be changing it is written anew in its place, from the cache or over the link, and people
-//! are told.
+//! are told. So they are of what is pending and is not as it was stored.
 //! Never: changes what is pending, written to, or lent to be written to; lets anything go.
 //! From: beyond the papers, whose caches trust their disks (LBFS, "Implementation").
 
@@ -15,7 +15,9 @@ mod unsent;
 pub(crate) use pass::Pass;
 
 use crate::client::{Client, error_of};
+use crate::damage::Unkept;
 use crate::presence::Presence;
+use crate::recipes::Late;
 use crate::types::Error;
 use compare::{Copy, Look, Stands};
 use model::FileId;
@@ -54,15 +56,21 @@ pub struct Wrong {
     pub bytes: u64,
     /// Why that is so still. None: it was mended.
     pub left: Option<String>,
+    /// It was written here, and is not sent yet.
+    #[serde(default)]
+    pub unsent: bool,
 }
 
 /// What was found to be wrong since the mount.
 #[derive(Default)]
 pub(crate) struct Mended {
     status: Mutex<MendedStatus>,
+    /// What is pending and is not here any more.
+    pub unkept: Unkept,
+    pub late: Late,
     /// Files of which something is pending that is not in its container as it was stored.
     altered: Mutex<BTreeSet<FileId>>,
-    /// Some of that may have been sent.
+    /// Some of that may have been sent, or the replica above has said what it has taken.
     wanted: Notify,
 }
 
@@ -84,12 +92,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub(crate) async fn run_passes(&self) {
         // A new cache counts from its first moment.
         let is_new = self.core().meta.pass.is_none();
+        let mut is_looked_for = false;
         let mut wait = if is_new { Duration::ZERO } else { BEGINS_AFTER };
         loop {
             tokio::select! {
                 biased;
                 () = self.until_stopping() => {}
                 () = self.inner.mended.wanted.notified() => {
+                    if !std::mem::replace(&mut is_looked_for, true) {
+                        self.look_for_unsent().await;
+                    }
                     self.mend_sent().await;
                     continue;
                 }
@@ -209,7 +221,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Err(error) => return Err(error),
         };
         let Some(Look { copy, stands, bytes, until, is_unknown }) = look else {
-            return Ok(WindowRead { until: None, is_unknown: false });
+            return self.read_unsent(file, offset, done).await;
         };
         done.bytes += bytes;
         match stands {
@@ -267,7 +279,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 tracing::warn!(path, bytes, left, "the cache has something else than the server");
             }
         }
-        done.wrong.push(Wrong { path, bytes, left });
+        done.wrong.push(Wrong { path, bytes, left, unsent: false });
     }
 }
 

@@ -1,6 +1,7 @@
 //! What people and programs are shown of a client.
 
 use crate::client::Client;
+use crate::damage::Lacking;
 use crate::kin::{Assembly, Transfer};
 use crate::presence::Presence;
 use crate::reached::Reached;
@@ -71,7 +72,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             (choice.why(), choice.changes(), choice.estimate(now))
         };
         let (pending, missing_above) = (self.pending(), self.wanted_status());
-        let ((files, bytes), core) = (self.held_now(), self.core());
+        let (damage, (files, bytes), core) = (self.damage(), self.held_now(), self.core());
         Status {
             volume: inner.settings.volume.clone(),
             server: inner.settings.server.clone(),
@@ -116,7 +117,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             stale: self.stale_files(),
             conflicts: inner.counters.conflicts.load(Ordering::Relaxed),
             conflicts_listed: self.conflicts_listed(),
-            damage: self.damage(),
+            damage,
             mended: inner.mended.status(),
             state_damage: inner.marred.places(),
             state_trouble: inner.marred.trouble(),
@@ -189,29 +190,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mode = self.connection().mode;
         let stored = |stamp: Stamp| (stamp != Stamp::default()).then(|| stamp.to_string());
         let version_at_origin = said.and_then(|node| stored(node.contents_stamp));
+        self.note_if_lost(file);
+        // Where that cannot be looked at, it was said.
+        let lacking = self.unsent_lacking(file).ok().flatten();
         let here = presence
             .as_ref()
             .filter(|presence| presence.version == node.contents_stamp || presence.dirty.is_some());
-        let mut why = Vec::new();
-        match here {
-            Some(presence) if presence.dirty.is_some() => {
-                why.push(
-                    "It is being written to; what is written is stored when it is closed.".into(),
-                );
-            }
-            Some(presence) if presence.is_whole() => {
-                why.push("All its contents are in the cache: reading needs no link.".into());
-            }
-            Some(presence) => why.push(format!(
-                "{} of {} bytes are in the cache; the rest is fetched when it is read.",
-                presence.bytes(),
-                node.contents.size
-            )),
-            None if node.contents.size > 0 => {
-                why.push("Its contents are at the origin and are fetched when it is read.".into());
-            }
-            None => {}
-        }
+        let here = here.filter(|_| lacking.is_none());
+        let size = node.contents.size;
+        let mut why: Vec<String> = whereabouts(here, lacking, size).into_iter().collect();
         why.push(match mode {
             Mode::Connected | Mode::Partial => {
                 "The origin tells this client when it changes (callback).".into()
@@ -239,9 +226,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             stale: self.stale_for(file).is_some(),
             version_at_origin,
             // Holes are nothing.
-            bytes_here: here.map_or(0, |presence| match presence.dirty {
-                Some(_) => node.contents.data(),
-                None => presence.bytes().min(node.contents.data()),
+            bytes_here: here.map_or(lacking.map_or(0, |lacking| lacking.there), |presence| {
+                match presence.dirty {
+                    Some(_) => node.contents.data(),
+                    None => presence.bytes().min(node.contents.data()),
+                }
             }),
             reach: if changes == 0 { Reach::Home } else { Reach::Logged },
             pending,
@@ -351,6 +340,48 @@ fn tell_assembly(transfer: &Transfer, text: &mut String) {
         text.push_str(&format!(" ({}", named.join(", ")));
         text.push(')');
     }
+}
+
+/// Where the contents of a file of this size are. `lacking`: they were to be here alone.
+fn whereabouts(here: Option<&Presence>, lacking: Option<Lacking>, size: u64) -> Option<String> {
+    if let Some(lacking) = lacking {
+        return Some(told_of(lacking, size));
+    }
+    Some(match here {
+        Some(presence) if presence.dirty.is_some() => {
+            "It is being written to; what is written is stored when it is closed.".into()
+        }
+        Some(presence) if presence.is_whole() => {
+            "All its contents are in the cache: reading needs no link.".into()
+        }
+        Some(presence) => {
+            let bytes = presence.bytes();
+            format!(
+                "{bytes} of {size} bytes are in the cache; the rest is fetched when it is read."
+            )
+        }
+        None if size > 0 => {
+            "Its contents are at the origin and are fetched when it is read.".into()
+        }
+        None => return None,
+    })
+}
+
+/// Of what was written here alone and is not here any more.
+fn told_of(lacking: Lacking, size: u64) -> String {
+    let (there, lost) = match lacking.there {
+        0 => (
+            "are not in the cache any more".into(),
+            "they are lost, and nobody else is known to have them. Write it anew or remove it.",
+        ),
+        there => (
+            format!("only the first {there} of {size} bytes of them are in the cache"),
+            "the rest is lost, but for what the server has of it already.",
+        ),
+    };
+    let unsure = "whether the server has taken them is known when there is a link.";
+    let lost = if lacking.is_certain { lost } else { unsure };
+    format!("Its contents were written here and not sent, and {there}: {lost}")
 }
 
 fn name_of(mode: Mode) -> &'static str {

@@ -151,6 +151,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 presence.save(&mut *write, file).map_err(error_of)?;
             }
             drop(files);
+            self.save_late(&core, &mut *write).map_err(error_of)?;
             let accesses = self.save_accesses(&mut *write)?;
             core.meta.save(&mut *write).map_err(error_of)?;
             self.begin_noting_anew();
@@ -158,6 +159,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.sync_log().map_err(error_of)?;
             write.commit(Durability::Now).map_err(error_of)?;
             self.accesses_saved(&accesses);
+            self.late_saved();
             core.unsaved = false;
             core.may_leave = bound;
             core.meta.applied

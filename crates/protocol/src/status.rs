@@ -203,6 +203,9 @@ pub struct Damage {
     /// Of these, those that the disk could not read: zeros are stored for them.
     #[serde(default)]
     pub zeros: u64,
+    /// It was missed before it was to be sent: so many bytes of it are there, and not stored.
+    #[serde(default)]
+    pub unsent: bool,
     /// Somebody who waited for it was told.
     pub told: bool,
 }
@@ -214,6 +217,12 @@ impl std::fmt::Display for Damage {
             None => write!(f, "the cache's copy of file {}", self.file)?,
         }
         match self.stored_bytes {
+            Some(bytes) if self.unsent => write!(
+                f,
+                " was cut short to {bytes} bytes: the rest of what was written (version {}) and was not \
+                 sent is lost, but for what the server has of it already",
+                self.version
+            ),
             Some(bytes) if self.zeros > 0 => write!(
                 f,
                 " could not be read from the disk any more in parts (version {}); what was there, \
@@ -224,6 +233,13 @@ impl std::fmt::Display for Damage {
                 f,
                 " did not hold what was written (version {}); what was there, {bytes} bytes, was \
                  stored and sent in its place",
+                self.version
+            ),
+            None if self.unsent => write!(
+                f,
+                " is gone: what was written (version {}) and was not sent is lost, and nobody else is \
+                 known to have it. Write it anew or remove it; if the cache was moved away, unmount, and \
+                 put it back before the next mount",
                 self.version
             ),
             None => write!(

@@ -33,9 +33,9 @@ use std::path::{Path, PathBuf};
 /// be written takes up to 128 MiB of memory then, and beyond that room in TMPDIR.
 ///
 /// Of a mount: what the cache holds of the server's versions is compared with what they should be, and
-/// what differs is mended, from the server where the cache has it nowhere else. What is pending
-/// or being written is not compared. A mount does so by itself every week. Damage of the state's tables is
-/// said, too.
+/// what differs is mended, from the server where the cache has it nowhere else. What is pending is
+/// compared with what was written, and what was altered or is lost of it is said. What is being written is
+/// not compared. A mount does so by itself every week. Damage of the state's tables is said, too.
 #[derive(clap::Args)]
 #[command(after_help = exit::after(
     "farfs check --data /srv/farfs
@@ -141,6 +141,9 @@ fn wrong_line(wrong: &Wrong) -> String {
     let (path, bytes) = (&wrong.path, units::show_size(wrong.bytes));
     match &wrong.left {
         None => format!("{path}: {bytes} were not as the server has them, and are mended"),
+        Some(left) if wrong.unsent => {
+            format!("{path}: {bytes} of what was written here and not sent are {left}")
+        }
         Some(left) if wrong.bytes == 0 => format!("{path}: cannot be looked at: {left}"),
         Some(left) => format!("{path}: {bytes} are not as the server has them: {left}"),
     }
@@ -182,10 +185,11 @@ mod tests {
         assert!(summary(&all, 0).ends_with("nothing wrong"));
         assert_eq!(left_wrong(&all, 1).as_deref(), Some("1 place could not be mended"));
         assert!(summary(&all, 1).ends_with("wrong in 1 place"));
-        let wrong = Wrong { path: "a".into(), bytes: 5, left: None };
+        let wrong = Wrong { path: "a".into(), bytes: 5, left: None, unsent: false };
         all.wrong.push(wrong.clone());
         assert_eq!(left_wrong(&all, 0), None, "it was mended");
-        let lost = Wrong { left: Some("why".into()), ..wrong };
+        let lost = Wrong { left: Some("lost: why".into()), unsent: true, ..wrong };
+        assert!(wrong_line(&lost).ends_with("written here and not sent are lost: why"));
         all.wrong.push(lost);
         assert_eq!(left_wrong(&all, 1).as_deref(), Some("2 places could not be mended"));
     }

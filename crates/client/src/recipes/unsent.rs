@@ -3,7 +3,7 @@
 //! Holds: these are hints, as those that are kept. Whoever takes one checks it against its name.
 
 use super::find;
-use chunks::{Described, Secret, Tree, cover};
+use chunks::{Described, Placed, Secret, Tree, cover};
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 use model::{ChunkName, Contents, FileId};
@@ -19,26 +19,24 @@ const PIECES_MAX: usize = 1 << 20;
 
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
 #[cbor(array)]
-struct Row {
+pub(super) struct Row {
     /// Of the update that stored it.
     #[n(0)]
-    number: u64,
+    pub(super) number: u64,
     #[n(1)]
-    chunks: Vec<ByteVec>,
+    pub(super) chunks: Vec<ByteVec>,
 }
 
-/// What is one chunk has that for its root, and needs none.
-pub(crate) fn keep_unsent(
-    write: &mut dyn Write,
-    file: FileId,
-    number: u64,
-    tree: &Tree,
-) -> Result<(), StoreError> {
-    if tree.chunks.is_empty() {
-        return Ok(());
+impl Row {
+    /// None: it is one chunk.
+    pub(super) fn of(number: u64, tree: &Tree) -> Option<Row> {
+        let chunks = tree.chunks.iter().map(|(_, bytes)| bytes.clone().into());
+        (!tree.chunks.is_empty()).then(|| Row { number, chunks: chunks.collect() })
     }
-    let chunks = tree.chunks.iter().map(|(_, bytes)| bytes.clone().into()).collect();
-    save(write, file, &Row { number, chunks })
+
+    pub(super) fn bytes(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.len()).sum()
+    }
 }
 
 /// The store of this number is pending no more.
@@ -50,6 +48,19 @@ pub(crate) fn forget_unsent(
     match load(&*write, file)? {
         Some(row) if row.number == number => remove_unsent(write, file),
         _ => Ok(()),
+    }
+}
+
+/// Whether something is kept that belongs to another store than this one, which is pending.
+pub(crate) fn is_left_over(
+    read: &dyn Read,
+    file: FileId,
+    pending: Option<u64>,
+) -> Result<bool, StoreError> {
+    match load(read, file)? {
+        Some(row) => Ok(Some(row.number) != pending),
+        // What cannot be read says nothing.
+        None => Ok(read.get(UNSENT, &file.0.to_be_bytes())?.is_some()),
     }
 }
 
@@ -78,9 +89,7 @@ pub(crate) fn as_stored(
     contents: &Contents,
     secret: &Secret,
 ) -> Result<Option<Described>, StoreError> {
-    let row = load(read, file)?.map_or(Vec::new(), |row| row.chunks);
-    let unsent: BTreeMap<ChunkName, ByteVec> =
-        row.into_iter().map(|bytes| (secret.name(&bytes), bytes)).collect();
+    let unsent = kept(read, file, secret)?;
     let (mut chunks, mut lacks) = (BTreeMap::new(), false);
     let all = Range { offset: 0, length: contents.size };
     let found = cover(secret, contents, all, PIECES_MAX, |name| {
@@ -104,7 +113,40 @@ pub(crate) fn as_stored(
     Ok(described.has_all_pieces().then_some(described))
 }
 
-fn save(write: &mut dyn Write, file: FileId, row: &Row) -> Result<(), StoreError> {
+/// The pieces of a stretch of a store as it was cut, from the one on in which it begins, if the recipe of
+/// these is here.
+pub(crate) fn pieces_as_stored(
+    read: &dyn Read,
+    file: FileId,
+    contents: &Contents,
+    secret: &Secret,
+    stretch: Range,
+) -> Result<Option<Vec<Placed>>, StoreError> {
+    let unsent = kept(read, file, secret)?;
+    let found = cover(secret, contents, stretch, PIECES_MAX, |name| {
+        let bytes = match unsent.get(name) {
+            Some(bytes) => Some(bytes.to_vec()),
+            None => find(read, file, name)?,
+        };
+        Ok(bytes.filter(|bytes| secret.check(name, bytes).is_ok()))
+    });
+    // What makes no sense says nothing.
+    let Ok(found) = found else { return Ok(None) };
+    let is_known = found.missing.is_empty() && found.next.is_none();
+    Ok(is_known.then_some(found.pieces))
+}
+
+/// Chunks of the recipe that was kept of the last store.
+fn kept(
+    read: &dyn Read,
+    file: FileId,
+    secret: &Secret,
+) -> Result<BTreeMap<ChunkName, ByteVec>, StoreError> {
+    let row = load(read, file)?.map_or(Vec::new(), |row| row.chunks);
+    Ok(row.into_iter().map(|bytes| (secret.name(&bytes), bytes)).collect())
+}
+
+pub(super) fn save(write: &mut dyn Write, file: FileId, row: &Row) -> Result<(), StoreError> {
     let mut bytes = vec![FORMAT];
     minicbor::encode(row, &mut bytes).expect("a vector takes every byte");
     write.put(UNSENT, &file.0.to_be_bytes(), &bytes)
@@ -147,10 +189,14 @@ mod tests {
             as_stored(write, file, contents, &secret).unwrap()
         };
         assert!(stored(&*write, FILE, &contents).is_none());
-        keep_unsent(&mut *write, FILE, 9, &described.tree).unwrap();
+        save(&mut *write, FILE, &Row::of(9, &described.tree).unwrap()).unwrap();
         let found = stored(&*write, FILE, &contents).unwrap();
         assert_eq!(found.pieces, described.pieces);
         assert!(described.pieces.len() > 1 && found.tree.contents == contents);
+        let from = described.pieces[1].offset + 1;
+        let stretch = Range { offset: from, length: described.pieces[1].piece.length() };
+        let some = pieces_as_stored(&*write, FILE, &contents, &secret, stretch).unwrap().unwrap();
+        assert_eq!(some, described.pieces[1..3]);
         let shorter = Contents { size: contents.size - 1, ..contents };
         assert!(stored(&*write, FILE, &shorter).is_none(), "it is another's");
         forget_unsent(&mut *write, FILE, 8).unwrap();
@@ -158,6 +204,7 @@ mod tests {
         rename_unsent(&mut *write, (FILE, named), bore, 20).unwrap();
         forget_unsent(&mut *write, FILE, 9).unwrap();
         assert!(stored(&*write, FILE, &contents).is_none());
+        assert!(pieces_as_stored(&*write, FILE, &contents, &secret, stretch).unwrap().is_none());
         assert!(stored(&*write, named, &contents).is_some());
         forget_unsent(&mut *write, named, 20).unwrap();
         assert!(stored(&*write, named, &contents).is_none());
@@ -168,8 +215,13 @@ mod tests {
         let (secret, one) = described(100);
         let tables = MemoryTables::default();
         let mut write = tables.write().unwrap();
-        keep_unsent(&mut *write, FILE, 9, &one.tree).unwrap();
-        assert!(write.get(UNSENT, &FILE.0.to_be_bytes()).unwrap().is_none());
+        assert_eq!(Row::of(9, &one.tree), None);
+        let (_, before) = described(200_000);
+        save(&mut *write, FILE, &Row::of(10, &before.tree).unwrap()).unwrap();
+        let is_left = |write: &dyn Write, pending| is_left_over(write, FILE, pending).unwrap();
+        assert!(!is_left(&*write, Some(10)) && is_left(&*write, Some(9)) && is_left(&*write, None));
+        remove_unsent(&mut *write, FILE).unwrap();
+        assert!(!is_left(&*write, None));
         let found = as_stored(&*write, FILE, &one.tree.contents, &secret).unwrap().unwrap();
         assert_eq!(found.pieces, one.pieces);
         let (_, many) = described(100_000);
@@ -177,6 +229,7 @@ mod tests {
             write.put(UNSENT, &FILE.0.to_be_bytes(), bytes).unwrap();
             let found = as_stored(&*write, FILE, &many.tree.contents, &secret).unwrap();
             assert!(found.is_none(), "{bytes:?}");
+            assert!(is_left(&*write, Some(8)), "{bytes:?}");
         }
     }
 }

@@ -117,6 +117,11 @@ impl Anew {
         Ok(anew)
     }
 
+    /// A try has not come to its end: what is pending may bear one name here and another there.
+    pub fn is_unfinished(read: &dyn Read) -> Result<bool, StoreError> {
+        Ok(!read.scan(TABLE, &[], &u64::MAX.to_be_bytes(), 1)?.is_empty())
+    }
+
     /// Instead of what was written down before.
     pub fn save(&self, write: &mut dyn Write) -> Result<(), StoreError> {
         Anew::forget(write)?;

@@ -95,6 +95,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         offset: u64,
         class: Class,
     ) -> Result<Option<Look>, Error> {
+        if offset == 0 {
+            self.forget_left_over(file).map_err(error_of)?;
+        }
         let Some((copy, container)) = self.copy_of(file, class).map_err(error_of)? else {
             return Ok(None);
         };
@@ -216,7 +219,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 }
 
 /// Of a stretch of zeros, what is in the window: it can be as long as the file. A chunk is whole.
-fn clipped(placed: &Placed, window: Range) -> Option<Placed> {
+pub(super) fn clipped(placed: &Placed, window: Range) -> Option<Placed> {
     let end = window.offset + window.length;
     match placed.piece {
         Piece::Chunk { .. } => Some(*placed),
@@ -229,7 +232,11 @@ fn clipped(placed: &Placed, window: Range) -> Option<Placed> {
 }
 
 /// Where to go on behind a window: a hole that goes on behind it need not be looked at.
-fn until_data<K: Container>(container: &K, pieces: &[Placed], end: u64) -> Result<u64, StoreError> {
+pub(super) fn until_data<K: Container>(
+    container: &K,
+    pieces: &[Placed],
+    end: u64,
+) -> Result<u64, StoreError> {
     let last = pieces.last().filter(|placed| matches!(placed.piece, Piece::Zeros { .. }));
     let Some(to) = last.map(Placed::end).filter(|to| *to > end) else { return Ok(end) };
     let data = container.data(end, to - end)?;

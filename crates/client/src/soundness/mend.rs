@@ -1,4 +1,6 @@
 //! What is not as the server has it is written anew, in its place.
+//! Holds: of one file chunks are in memory for one portion at a time; each is written by itself, where
+//! something else is than it should be, so that a crash leaves some of them right and none worse.
 
 use super::NO_LINK;
 use super::compare::{Copy, is_right};
@@ -31,6 +33,27 @@ impl Mended {
 
 pub(super) type Chunks = BTreeMap<ChunkName, Vec<u8>>;
 
+/// The bytes of chunks that are in memory at once, or one chunk.
+const PORTION_BYTES: u64 = 4 << 20;
+
+/// The same pieces, in portions. Zeros take no memory.
+pub(super) fn portions(mut pieces: &[Placed]) -> impl Iterator<Item = &[Placed]> {
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = |placed: &&Placed| {
+            bytes += match placed.piece {
+                Piece::Chunk { length, .. } => length,
+                Piece::Zeros { .. } => 0,
+            };
+            bytes <= PORTION_BYTES
+        };
+        let count = pieces.iter().take_while(fits).count().max(1).min(pieces.len());
+        let (portion, behind) = pieces.split_at(count);
+        pieces = behind;
+        (!portion.is_empty()).then_some(portion)
+    })
+}
+
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Writes pieces anew that are wrong, while nobody can change the file.
     pub(super) async fn mend(&self, copy: &Copy, pieces: Vec<Placed>) -> Mended {
@@ -45,8 +68,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 return mended;
             }
         };
-        let (found, lacking) = self.right_chunks(copy, &wrong).await;
-        for placed in wrong {
+        for portion in portions(&wrong) {
+            self.mend_portion(copy, portion, &mut mended).await;
+        }
+        if mended.bytes > 0 {
+            self.show_anew(copy);
+        }
+        mended
+    }
+
+    async fn mend_portion(&self, copy: &Copy, wrong: &[Placed], mended: &mut Mended) {
+        let (found, lacking) = self.right_chunks(copy, wrong).await;
+        for &placed in wrong {
             let right = match &placed.piece {
                 Piece::Zeros { .. } => Some(None),
                 Piece::Chunk { name, .. } => found.get(name).cloned().map(Some),
@@ -67,10 +100,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 },
             }
         }
-        if mended.bytes > 0 {
-            self.show_anew(copy);
-        }
-        mended
     }
 
     /// The pieces that are wrong also when nobody can be changing them.
@@ -230,5 +259,27 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // Whoever opens it next does not go by what the kernel has.
             self.files().forget_shown(copy.file);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::CHUNK_NAME_BYTES;
+
+    #[test]
+    fn a_portion_fits_or_is_one_chunk_and_none_is_left_out() {
+        let chunk = |offset, length| {
+            let piece = Piece::Chunk { name: ChunkName([7; CHUNK_NAME_BYTES]), length };
+            Placed { offset, piece }
+        };
+        let half = PORTION_BYTES / 2;
+        let zeros = Placed { offset: 2, piece: Piece::Zeros { length: 100 * PORTION_BYTES } };
+        let large = chunk(4, PORTION_BYTES + 1);
+        let pieces =
+            [chunk(0, half), chunk(1, half), zeros, chunk(3, 1), large, chunk(5, half), zeros];
+        let found: Vec<&[Placed]> = portions(&pieces).collect();
+        assert_eq!(found, [&pieces[..3], &pieces[3..4], &pieces[4..5], &pieces[5..]]);
+        assert_eq!(portions(&[]).count(), 0);
     }
 }
