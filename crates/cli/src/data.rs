@@ -17,7 +17,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use store::embedded::{Database, IsOurs, Settings as DatabaseSettings, Words};
+use store::embedded::{self, Database, GivenUp, IsOurs, Settings as DatabaseSettings, Words};
 use store::packs::Packs;
 use store::{Tables, Writes, ordinary};
 use world::World;
@@ -223,13 +223,19 @@ fn words(directory: &Path, asker: Asker) -> Words {
         Asker::Check => String::new(),
         Asker::Other => format!("see with `farfs check --data {shown}` what is affected, "),
     };
+    let restore = format!("keep a copy of {shown}, and restore it from a backup");
+    let without_log = format!(
+        "who has none goes on without the last changes with `farfs check --data {shown} --repair \
+         --without-log`, and devices that know of them say that the server was set back"
+    );
     Words {
-        advice: format!(
-            "do not remove it; {see}keep a copy of {shown}, and restore it from a backup"
-        ),
+        advice: format!("do not remove it; {see}{restore}"),
+        // Nobody sees more of one that cannot be opened.
+        unopened: Some(format!("do not remove it; {restore}")),
+        log: Some(format!("do not remove it; {restore}; {without_log}")),
         missing: format!(
             "if it was moved, put it back; otherwise keep a copy of {shown}, and restore all of it \
-             from a backup of one moment, with {TABLES_LOG}"
+             from a backup of one moment, with {TABLES_LOG}; {without_log}"
         ),
         describe: replica::describe_row,
     }
@@ -362,6 +368,23 @@ pub fn rebuild_index(directory: &Path) -> Result<()> {
         .ok_or_else(|| in_use(directory, ": stop that server, and repair it then"))?;
     Packs::forget_index(&directory.join(CHUNKS))
         .with_context(|| format!("cannot remove the index of the chunks in {shown}"))
+}
+
+/// From now on the tables go without the last changes, those from the first damage of their log on.
+/// None: it is whole, or not needed.
+pub fn give_up_log(directory: &Path) -> Result<Option<GivenUp>> {
+    let shown = directory.display();
+    let _lock = try_lock(directory)?
+        .ok_or_else(|| in_use(directory, ": stop that server, and repair it then"))?;
+    tables_are_there(directory)?;
+    let [tables, log] = [TABLES, TABLES_LOG].map(|name| directory.join(name));
+    let is_ours = Some(replica::are_of_an_origin as IsOurs);
+    let words = words(directory, Asker::Check);
+    let settings =
+        DatabaseSettings { log: Some(&log), words, is_ours, ..DatabaseSettings::default() };
+    Reserve::of(directory)
+        .with_room(|| Ok(embedded::give_up_log(&tables, &settings)?))
+        .with_context(|| format!("the tables in {shown} cannot go on without their log"))
 }
 
 /// A mistyped path must not become an empty server.

@@ -38,6 +38,7 @@ mod failing;
 mod kept;
 mod key;
 mod log;
+mod lost_log;
 mod room;
 mod settings;
 mod whose;
@@ -45,6 +46,7 @@ mod words;
 mod young;
 
 pub use errors::is_guarded;
+pub use lost_log::{GivenUp, give_up_log};
 pub use settings::Settings;
 pub use whose::{IsOurs, tables_in};
 pub use words::Words;
@@ -114,7 +116,8 @@ impl Database {
 
     pub fn open_as(path: &Path, settings: Settings<'_>) -> Result<Database> {
         let is_new = settings.over.is_none() && !path.exists();
-        let found = opened(path, &settings).map_err(|error| settings.words.advise(error))?;
+        let found = opened(path, &settings)
+            .map_err(|error| settings.words.advise_opening(error, settings.log))?;
         let Settings { cache_bytes, young_rows_max, held_bytes_max, words, .. } = settings;
         if let (true, Some(parent)) = (is_new, path.parent().filter(|p| !p.as_os_str().is_empty()))
         {
@@ -310,7 +313,8 @@ impl Database {
             let has = applied.map(log::encode_number);
             let has = has.as_ref().map(|row| Some(&row[..]).filter(|_| word == Word::Noted));
             let has = has.map(|row| (log::APPLIED, row));
-            let rows = has.into_iter().chain([(log::FLUSHED, Some(&number[..]))]);
+            let rows =
+                has.into_iter().chain([(log::FLUSHED, Some(&number[..])), (log::GIVING_UP, None)]);
             flush.put(log::TABLE, rows)?;
             // Before the commit: if it fails, it may be in redb's memory all the same, or on the disk.
             *undurable |= durability == Durability::Later;

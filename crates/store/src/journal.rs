@@ -11,6 +11,7 @@ mod salvage;
 pub use envelope::RECORD_BYTES_MAX;
 pub(crate) use envelope::sealed;
 pub use file::{AsItIs, FileJournal, SEGMENT_BYTES};
+pub(crate) use salvage::is_of_newer;
 pub use salvage::{Salvaged, salvage};
 
 /// Bytes of records that are read at once by whoever reads them all.

@@ -10,6 +10,7 @@ use crate::{output, questions, show, units};
 use anyhow::{Error, Result};
 use client::{ReadThrough, Wrong};
 use std::path::{Path, PathBuf};
+use store::embedded::GivenUp;
 
 /// Check a server's store, or the cache of a mount, whole
 ///
@@ -24,8 +25,11 @@ use std::path::{Path, PathBuf};
 /// what is left.
 ///
 /// Only a backup brings back the rest: damaged rows of tables.redb that nothing else says (names,
-/// attributes, versions, volumes, devices), a lost tables.redb or server.pem, and chunks that no
-/// device has. Keep a copy of the directory as it is, and put all of a backup of one moment back.
+/// attributes, versions, volumes, devices), a lost tables.redb or server.pem, the last changes where
+/// tables.log is damaged or gone, and chunks that no device has. Keep a copy of the directory as it is,
+/// and put all of a backup of one moment back. Who has none, and whose tables.log alone is the matter,
+/// goes on without the last changes: --repair --without-log keeps those before the first damage of the
+/// log, and puts it aside as tables.log.given-up-N.
 ///
 /// Where the directory cannot be written to (a disk that the kernel has made read-only, a snapshot, a
 /// backup; or this user may only read it), it is looked at as it is, and nothing in it changes: what opening
@@ -40,6 +44,7 @@ use std::path::{Path, PathBuf};
 #[command(after_help = exit::after(
     "farfs check --data /srv/farfs
      farfs check --data /srv/farfs --repair
+     farfs check --data /srv/farfs --repair --without-log
      farfs check ~/work",
     &[Exit::Busy, Exit::Damaged, Exit::NotFound],
 ))]
@@ -53,6 +58,10 @@ pub struct Check {
     /// Mend what can be mended
     #[arg(long, requires = "data")]
     repair: bool,
+    /// Where tables.log is damaged or gone and there is no backup: give up the changes from the first
+    /// damage on. The server is set back by them, and devices that know of them say so
+    #[arg(long, requires = "repair")]
+    without_log: bool,
 }
 
 impl Check {
@@ -67,6 +76,9 @@ impl Check {
     fn store(&self, data: &Path) -> Result<()> {
         if self.repair {
             data::exists(data)?;
+            if self.without_log {
+                give_up_log(data)?;
+            }
             data::rebuild_index(data).map_err(|error| not_mended(data, error))?;
         }
         let answer = orders::give(data, &Order::Check { repair: self.repair })?;
@@ -77,6 +89,42 @@ impl Check {
             None => Ok(()),
         }
     }
+}
+
+fn give_up_log(data: &Path) -> Result<()> {
+    let given_up = data::give_up_log(data).map_err(|error| not_mended(data, error))?;
+    let Some(given_up) = given_up else {
+        return Err(fail(
+            Exit::Usage,
+            format!(
+                "the log of the tables in {} is whole, or not needed, and nothing of it is given up: \
+                 repair without --without-log",
+                data.display()
+            ),
+        ));
+    };
+    output::line(&given_up_line(&given_up))
+}
+
+fn given_up_line(GivenUp { why, aside, kept, lost }: &GivenUp) -> String {
+    let kept = match kept {
+        0 => "nothing".to_owned(),
+        kept => format!("{} from before that", units::count(*kept, "change")),
+    };
+    let lost = match lost {
+        None => "nobody knows how much".to_owned(),
+        Some(0) => "nothing that is known of".to_owned(),
+        Some(lost) => format!("{} at least", units::count(*lost, "change")),
+    };
+    let aside = aside.as_ref().map_or(String::new(), |aside| {
+        format!(" What there is of the log lies in {} now.", aside.display())
+    });
+    format!(
+        "{why}: the tables go on without it (kept of it: {kept}; lost: {lost}).{aside} Devices that know \
+         of what is lost say that the server was set back: once what they have of it is copied \
+         elsewhere, mount them with --accept-set-back. Let those that wrote last come back first: with \
+         as many changes again it does not show any more"
+    )
 }
 
 fn not_mended(data: &Path, error: Error) -> Error {
@@ -177,6 +225,19 @@ fn read(answer: &[String]) -> Option<Findings> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_log_that_was_given_up_is_said_what_is_kept_and_what_is_lost() {
+        let gone = GivenUp { why: "it is missing".into(), aside: None, kept: 0, lost: None };
+        let said = given_up_line(&gone);
+        assert!(said.contains("(kept of it: nothing; lost: nobody knows how much). Dev"), "{said}");
+        let aside = Some(PathBuf::from("/aside"));
+        let said = given_up_line(&GivenUp { aside, kept: 1, lost: Some(2), ..gone.clone() });
+        let wanted = "(kept of it: 1 change from before that; lost: 2 changes at least). What";
+        assert!(said.contains(wanted) && said.contains("in /aside now."), "{said}");
+        let said = given_up_line(&GivenUp { kept: 2, lost: Some(0), ..gone });
+        assert!(said.contains("lost: nothing that is known of)"), "{said}");
+    }
 
     #[test]
     fn what_is_wrong_with_the_state_is_wrong_whatever_the_cache_holds() {

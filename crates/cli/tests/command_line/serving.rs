@@ -305,6 +305,67 @@ fn a_server_that_has_stored_something_is_not_made_anew_without_its_tables_and_it
     Server::start(directory.path()).stop(Signal::TERM);
 }
 
+/// As a kill leaves it, with a log that is needed.
+fn killed() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path());
+    invite(directory.path());
+    server.stop(Signal::KILL);
+    directory
+}
+
+/// The newest segment of its log ends with the last record.
+fn flip_in_log(directory: &Path) {
+    let entries = std::fs::read_dir(directory.join("tables.log")).unwrap();
+    let segments = entries.map(|entry| entry.unwrap().path());
+    let newest = segments.filter(|path| path.extension().is_some()).max().unwrap();
+    let mut bytes = std::fs::read(&newest).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(newest, bytes).unwrap();
+}
+
+#[test]
+fn a_server_goes_on_without_a_log_that_is_damaged_or_gone_where_one_says_so_and_not_else() {
+    type Damage = fn(&Path);
+    let gone: Damage = |directory| {
+        std::fs::remove_dir_all(directory.join("tables.log")).unwrap();
+    };
+    let given_up = ["tables.log.given-up-1", "1 change at least", "--accept-set-back"];
+    let whole: Damage = |_| ();
+    for (damage, words) in [
+        (whole, None),
+        (flip_in_log as Damage, Some(&given_up[..])),
+        (gone, Some(&["is missing", "nobody knows how much", given_up[2]][..])),
+    ] {
+        let directory = killed();
+        let data = text(directory.path());
+        let without = ["check", "--data", data, "--repair", "--without-log"];
+        damage(directory.path());
+        if let Some(words) = words {
+            for command in [
+                &["serve", "--data", data, "--listen", "127.0.0.1:0"][..],
+                &["check", "--data", data, "--repair"],
+                &["check", "--data", data],
+                &["gc", "--data", data],
+            ] {
+                let said = farfs(command).fails_with(6);
+                let ways = ["tables.log", "from a backup", "--repair --without-log"];
+                assert!(ways.iter().all(|way| said.contains(way)), "{said}");
+                assert!(!said.contains("what is affected"), "{said}");
+            }
+            let said = farfs(&without).succeeds();
+            assert!(words.iter().all(|word| said.contains(word)), "{said}");
+        }
+        let said = farfs(&without).fails_with(2);
+        assert!(said.contains("whole, or not needed"), "{said}");
+        let server = Server::start(directory.path());
+        let said = farfs(&without).fails_with(5);
+        assert!(said.contains("stop that server"), "{said}");
+        server.stop(Signal::TERM);
+    }
+    farfs(&["check", "--data", "/nonexistent", "--without-log"]).fails_with(2);
+}
+
 #[test]
 fn tables_that_lie_where_the_index_of_the_chunks_was_are_put_aside() {
     let directory = has_stored();

@@ -12,6 +12,7 @@ mod filled;
 mod full;
 mod identity;
 mod in_use;
+mod lost_log;
 mod only_read;
 mod peers;
 mod salvage;

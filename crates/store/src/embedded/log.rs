@@ -7,7 +7,7 @@ use super::errors::damaged_file;
 use super::young::Put;
 use crate::error::{Result, StoreError};
 use crate::files;
-use crate::journal::{AsItIs, FileJournal, Journal, Position};
+use crate::journal::{AsItIs, FileJournal, Journal, Position, is_of_newer, salvage};
 use crate::overlay::unmended;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +27,9 @@ pub const APPLIED: &[u8] = b"applied";
 /// In the same table, the number of the last flush.
 pub const FLUSHED: &[u8] = b"flushed";
 
+/// In the same table, while the log is being given up: the number under which it is put aside.
+pub const GIVING_UP: &[u8] = b"giving-up";
+
 pub struct Log {
     directory: PathBuf,
     journal: FileJournal,
@@ -42,6 +45,21 @@ fn without_advice(error: StoreError) -> StoreError {
             StoreError::Damaged { place, what }
         }
         other => other,
+    }
+}
+
+/// Of a log that is needed.
+fn explained(directory: &Path, error: StoreError) -> StoreError {
+    match error {
+        StoreError::Damaged { .. } if is_of_newer(directory) => newer(directory),
+        error => without_advice(error),
+    }
+}
+
+fn newer(directory: &Path) -> StoreError {
+    StoreError::Database {
+        place: directory.display().to_string(),
+        what: "it was written by a newer farfs; use that version".to_owned(),
     }
 }
 
@@ -66,14 +84,15 @@ impl Log {
             }
             opened => opened,
         };
-        let journal = journal.map_err(without_advice)?;
+        let journal = journal.map_err(|error| explained(directory, error))?;
         let spoilt = AtomicBool::new(false);
         Ok(Log { directory: directory.to_path_buf(), journal, spoilt })
     }
 
     /// The commits behind `applied`, in their order.
     pub fn commits(&self, applied: Position) -> Result<Vec<Vec<Logged>>> {
-        let records = self.journal.records().map_err(without_advice)?;
+        let records = self.journal.records();
+        let records = records.map_err(|error| explained(&self.directory, error))?;
         commits(&self.directory, records, applied, self.last())
     }
 
@@ -110,10 +129,40 @@ impl Log {
 /// The commits behind `applied` of a log that is only read, and what opening it would mend, in words.
 pub fn look(directory: &Path, applied: Position) -> Result<(Vec<Vec<Logged>>, Option<String>)> {
     is_there(directory)?;
-    let found = FileJournal::read_as_it_is(directory).map_err(without_advice)?;
-    let AsItIs { records, next, torn } = found;
+    let found = FileJournal::read_as_it_is(directory);
+    let AsItIs { records, next, torn } = found.map_err(|error| explained(directory, error))?;
     let torn = torn.map(|(path, bytes)| unmended::torn(&path, bytes as u64));
     Ok((commits(directory, records, applied, next - 1)?, torn))
+}
+
+/// What can still be had of a log that is damaged.
+#[derive(Default)]
+pub struct Left {
+    /// The commits behind `applied`, in their order, up to the first that is not whole.
+    pub commits: Vec<Vec<Logged>>,
+    /// There were records up to this one at least. None: nothing says so.
+    pub known: Option<Position>,
+}
+
+/// Of a log that is damaged: with what the tables have, one state that there was. It is only read.
+pub fn before_damage(directory: &Path, applied: Position) -> Result<Left> {
+    let salvaged = salvage(directory)?;
+    let begun = salvaged.begun.last().map_or(0, |first| first - 1);
+    let there = salvaged.records.iter().map(|(position, _)| *position).max().unwrap_or(0);
+    let mut commits = Vec::new();
+    for (position, record) in &salvaged.records {
+        let next = applied + 1 + commits.len() as u64;
+        if *position < next {
+            continue;
+        }
+        if *position > next || salvaged.doubtful.contains(position) {
+            break;
+        }
+        let Some(commit) = decoded(directory, record)? else { break };
+        commits.push(commit);
+    }
+    let known = salvaged.synced.max(begun).max(there);
+    Ok(Left { commits, known: (known > 0).then_some(known) })
 }
 
 fn is_there(directory: &Path) -> Result<()> {
@@ -139,7 +188,7 @@ fn commits(
         if position < next {
             continue;
         }
-        let commit = decode(&record).filter(|_| position == next);
+        let commit = if position == next { decoded(directory, &record)? } else { None };
         commits.push(commit.ok_or_else(|| {
             damaged(format!("record {next} is needed, and {position} is what there is"))
         })?);
@@ -169,6 +218,14 @@ pub fn encode<'a>(rows: impl Iterator<Item = (&'a str, &'a [u8], Option<&'a [u8]
 
 fn length(bytes: &[u8]) -> u32 {
     u32::try_from(bytes.len()).expect("a record is far shorter")
+}
+
+/// As `decode`, of a record that is whole. An error: it is of a newer farfs.
+fn decoded(directory: &Path, record: &[u8]) -> Result<Option<Vec<Logged>>> {
+    match record.first() {
+        Some(format) if *format > FORMAT => Err(newer(directory)),
+        _ => Ok(decode(record)),
+    }
 }
 
 /// None: it was not made by `encode`.

@@ -3,6 +3,7 @@
 
 use crate::error::StoreError;
 use std::fmt::Write;
+use std::path::Path;
 
 /// Bytes of a key that are shown.
 const KEY_BYTES_MAX: usize = 48;
@@ -11,6 +12,10 @@ const KEY_BYTES_MAX: usize = 48;
 pub struct Words {
     /// What to do about it.
     pub advice: String,
+    /// What to do if it cannot be opened. None: the same.
+    pub unopened: Option<String>,
+    /// What to do if its log is why. None: the same.
+    pub log: Option<String>,
     /// What to do if the log is not there.
     pub missing: String,
     /// What a row is about, by its table and its key.
@@ -21,6 +26,8 @@ impl Default for Words {
     fn default() -> Words {
         Words {
             advice: "check the disk that holds it".to_string(),
+            unopened: None,
+            log: None,
             missing: "put it back from where it was moved to".to_string(),
             describe: |_, _| None,
         }
@@ -38,6 +45,27 @@ impl Words {
                 StoreError::Missing { place, what: format!("{what}; {}", self.missing) }
             }
             other => other,
+        }
+    }
+
+    /// Of one that cannot be opened.
+    pub(super) fn advise_opening(&self, error: StoreError, log: Option<&Path>) -> StoreError {
+        let is_in_log = |place: &str| {
+            let log = log.map(|log| log.display().to_string());
+            log.is_some_and(|log| place.starts_with(&log))
+        };
+        let unopened = self.unopened.as_ref().unwrap_or(&self.advice);
+        let of_the_log = self.log.as_ref().unwrap_or(unopened);
+        let is_unreadable = error.is_unreadable();
+        match error {
+            StoreError::Damaged { place, what } => {
+                let advice = if is_in_log(&place) { of_the_log } else { unopened };
+                StoreError::Damaged { place, what: format!("{what}; {advice}") }
+            }
+            StoreError::Io { place, source } if is_unreadable && is_in_log(&place) => {
+                StoreError::Damaged { place, what: format!("{source}; {of_the_log}") }
+            }
+            error => self.advise(error),
         }
     }
 

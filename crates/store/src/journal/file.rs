@@ -434,7 +434,7 @@ fn cut_tail(directory: &Path, path: &Path, torn: &[u8], offset: usize) -> Result
 }
 
 /// The header, or as much of it as there is, and how long the file is.
-fn read_header(path: &Path) -> Result<(Vec<u8>, u64)> {
+pub(super) fn read_header(path: &Path) -> Result<(Vec<u8>, u64)> {
     let failed = |source| files::failed(path, source);
     let file = ordinary::open(path, File::options().read(true)).map_err(failed)?;
     let length = file.metadata().map_err(failed)?.len();

@@ -2,7 +2,7 @@
 
 use super::Position;
 use super::envelope::{self, HEADER_BYTES, Header};
-use super::file::{ENDING, End, is_first, synced, walk};
+use super::file::{ENDING, End, is_first, read_header, synced, walk};
 use crate::error::{Result, StoreError};
 use crate::{blocks, files, ordinary};
 use std::fs::File;
@@ -20,6 +20,9 @@ pub struct Salvaged {
     pub is_there: bool,
     /// Records up to this one had been synced. 0: that is not said.
     pub synced: Position,
+    /// Records that were found behind damage, and have the position of what is damaged: they may be
+    /// what another record holds.
+    pub doubtful: Vec<Position>,
 }
 
 impl Salvaged {
@@ -84,6 +87,9 @@ pub fn salvage(directory: &Path) -> Result<Salvaged> {
             }
             end.offset += skipped;
             if let Some(envelope) = found {
+                if skipped > 0 && envelope.position == end.next {
+                    salvaged.doubtful.push(envelope.position);
+                }
                 salvaged.records.push((envelope.position, envelope.record.to_vec()));
                 end.offset += envelope.bytes();
                 end.next = envelope.position + 1;
@@ -91,6 +97,16 @@ pub fn salvage(directory: &Path) -> Result<Salvaged> {
         }
     }
     Ok(salvaged)
+}
+
+/// Whether a newer farfs has written to it, as far as can be seen: then it may be whole.
+pub fn is_of_newer(directory: &Path) -> bool {
+    let is_newer = |path: &PathBuf| {
+        let header = read_header(path).map(|(header, _)| envelope::parse_header(&header));
+        matches!(header, Ok(Header::Newer(_)))
+    };
+    files::numbered(directory, ENDING)
+        .is_ok_and(|found| found.iter().any(|(_, path)| is_newer(path)))
 }
 
 /// With zeros, which are no records, for what the disk has lost of it.
