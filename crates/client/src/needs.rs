@@ -172,7 +172,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     async fn get_totals(&self) -> Result<(), Error> {
-        match self.ask(Class::Interactive, Request::Measure).await? {
+        let answer = self.ask(Class::Interactive, Request::Measure).await;
+        if let (Err(Error::Unreachable(_) | Error::TimedOut(_)), Some(told)) =
+            (&answer, &mut self.core().totals)
+        {
+            // As without a link, the last known will do.
+            told.at = self.inner.world.clock.moment();
+            return Ok(());
+        }
+        match answer? {
             Response::Measured(totals) => {
                 let at = self.inner.world.clock.moment();
                 let mut core = self.core();
