@@ -50,20 +50,40 @@ fn version(who: u64, number: u64, time: u64) -> u64 {
     1 + who + 2 * (time + TIMES * number)
 }
 
+/// How long a program rests between two calls: up to as long as a message takes, by chance.
+struct Pace {
+    state: u64,
+    most: Duration,
+}
+
+impl Pace {
+    async fn rest(&mut self, clock: &Clock) {
+        self.state =
+            self.state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        clock.sleep(self.most * (self.state >> 40) as u32 / (1 << 24)).await;
+    }
+}
+
 /// A program that makes directories, a file of its own in each, and appends to it by its name.
-async fn unpack(client: &SimClient, clock: &Clock, who: u64, below: &str, pace: Duration) {
-    let mut programs = Programs::default();
+async fn unpack(client: &SimClient, clock: &Clock, who: u64, below: &str, mut pace: Pace) {
+    let (mut programs, start) = (Programs::default(), clock.moment());
     for number in 0..DIRECTORIES {
+        // Both begin at once.
+        let due = pace.most * (2 * TIMES * number) as u32;
+        clock.sleep(due.saturating_sub(clock.moment().since(start))).await;
         let above = format!("d{number}");
         let inner = format!("{above}{below}");
         directory(&mut programs, client, &above).await;
         if inner != above {
             directory(&mut programs, client, &inner).await;
         }
+        // What it makes may leave before there is anything in it.
+        pace.rest(clock).await;
         let path = Path::new(&format!("{inner}/{who}"));
         let create = Operation::Create { path: path.clone(), mode: 0o644, slot: 0 };
         perform(&mut programs, client, create).await;
         perform(&mut programs, client, Operation::Close { slot: 0 }).await;
+        pace.rest(clock).await;
         for time in 0..TIMES {
             let open = Operation::Open { path: path.clone(), slot: 0, flags: APPENDS };
             perform(&mut programs, client, open).await;
@@ -71,7 +91,7 @@ async fn unpack(client: &SimClient, clock: &Clock, who: u64, below: &str, pace: 
             perform(&mut programs, client, Operation::Append { slot: 0, length: LENGTH, version })
                 .await;
             perform(&mut programs, client, Operation::Close { slot: 0 }).await;
-            clock.sleep(pace).await;
+            pace.rest(clock).await;
         }
     }
 }
@@ -82,10 +102,10 @@ async fn check(seed: u64, delay_ms: u64, below: &str, killed: bool) {
     let machine = |number| ClientMachine::invited(&room, &origin, number, line(delay_ms), PARTIAL);
     let (mut ada, mut bob) = (machine(0), machine(1));
     let (hers, his) = (ada.start().await.unwrap(), bob.start().await.unwrap());
-    let pace = Duration::from_millis(delay_ms / 2 + 1);
+    let pace = |who| Pace { state: seed + who, most: Duration::from_millis(delay_ms) };
     tokio::join!(
-        unpack(&hers, &room.clock, 0, below, pace),
-        unpack(&his, &room.clock, 1, below, pace)
+        unpack(&hers, &room.clock, 0, below, pace(0)),
+        unpack(&his, &room.clock, 1, below, pace(1_000))
     );
     drop((hers, his));
     if killed {
