@@ -79,6 +79,15 @@ pub fn all(asked: &Asked) -> Result<Vec<ConflictInfo>> {
     }
 }
 
+/// Whether nothing bears a name. What cannot be looked at is not taken for gone.
+fn is_gone(path: &Path) -> Result<bool> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => Ok(false),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(error).with_context(|| format!("cannot look at {}", path.display())),
+    }
+}
+
 /// A mount in which conflicts are seen to.
 pub struct Place {
     mount: Entry,

@@ -73,6 +73,8 @@ enum Action {
     /// All stays as it is, and the conflict is listed no more
     KeepBoth(One),
     /// Take the last of these back: both versions are there again, and the conflict is listed
+    ///
+    /// Without a number or path one that cannot be taken back any more is passed over, and named.
     Undo(Undo),
 }
 
@@ -204,8 +206,11 @@ impl Undo {
         let path = self.what.as_ref().filter(|_| is_path).map(PathBuf::from);
         let place = Place::of(self.mountpoint.or(path).as_deref())?;
         let which = Which::of(&place, self.what.as_deref())?;
-        let number = conflicts::undo(&place, &which, self.force)?;
-        output::text(&format!("conflict {number} is listed\n"))
+        let undone = conflicts::undo(&place, &which, self.force)?;
+        for passed in undone.passed {
+            output::line(&passed)?;
+        }
+        output::line(&format!("conflict {} is listed", undone.number))
     }
 }
 

@@ -199,7 +199,8 @@ fn make_newest(
     let shown = path_of(path);
     let (path, then, to) = (staged.to_vec(), Then::Version(then), Some(path.to_vec()));
     let groups = Owner::groups_of_caller();
-    let found = place.asked.ask(&Past::Restore(Restore { path, then, to, uid, gid, groups }));
+    let restore = Restore { path, then, to, uid, gid, groups, over_others: None };
+    let found = place.asked.ask(&Past::Restore(restore));
     let unknown = || {
         format!("whether {shown} was written is not known: do the same again when there is a link")
     };

@@ -125,6 +125,10 @@ pub struct Restore {
     /// As of `By`.
     #[n(5)]
     pub groups: Option<Vec<u32>>,
+    /// Also what is of another kind now is replaced, unless the one or the other is a directory. None:
+    /// not, as by older programs.
+    #[n(6)]
+    pub over_others: Option<bool>,
 }
 
 /// Who asks.

@@ -71,7 +71,7 @@ async fn settle(device: &Device, token: Option<u64>) -> Found {
 
 async fn restore(device: &Device, path: Vec<Name>, then: Seq, to: Option<Vec<Name>>) {
     let then = Then::Version(then);
-    let restore = Restore { path, then, to, uid: 0, gid: 0, groups: None };
+    let restore = Restore { path, then, to, uid: 0, gid: 0, groups: None, over_others: None };
     let found = ask(device, Past::Restore(restore)).await;
     assert!(matches!(found, Found::Restored(_)), "{found:?}");
 }
