@@ -225,8 +225,8 @@ fn send(place: &Place, number: u64, seen: Option<Stamp>) -> Result<()> {
 }
 
 fn versions(place: &Place, path: &[Name], versions_max: u32) -> Result<Vec<Version>> {
-    let path = path.to_vec();
-    match place.asked.ask(&Past::History { path, before: None, versions_max, by: None })? {
+    let (path, by) = (path.to_vec(), place.asked.by());
+    match place.asked.ask(&Past::History { path, before: None, versions_max, by })? {
         Found::History(history) => Ok(history.versions),
         Found::Not(why) => Err(past::not(&why)),
         _ => Err(past::unexpected()),

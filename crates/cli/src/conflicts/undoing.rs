@@ -3,7 +3,7 @@
 //! unasked; interrupted, the same once more does the rest.
 
 use super::ways::one_side;
-use super::{Place, SENT_WITHIN, attributes, is_gone, path_of, version_there};
+use super::{Place, SENT_WITHIN, attributes, hidden, is_gone, last, path_of, version_there};
 use crate::commands::wait;
 use crate::exit::{Exit, fail};
 use crate::owner::Owner;
@@ -11,7 +11,8 @@ use crate::past;
 use anyhow::Result;
 use model::{Name, Seq};
 use protocol::past::{
-    CONFLICTS_TOLD_MAX, ConflictInfo, Found, NotFound, Past, Restore, Restored, SettledInfo, Then,
+    CONFLICTS_TOLD_MAX, ConflictInfo, Found, HiddenConflict, NotFound, Past, Restore, Restored,
+    SettledConflicts, SettledInfo, Then,
 };
 use std::cmp::Reverse;
 use std::fs;
@@ -83,24 +84,27 @@ pub fn undo(place: &Place, which: &Which, force: bool) -> Result<Undone> {
 }
 
 fn reopen(place: &Place, number: u64) -> Result<()> {
-    match place.asked.ask(&Past::Reopen { number })? {
+    let by = place.asked.by();
+    match place.asked.ask(&Past::Reopen { number, by })? {
         Found::Reopened(_) => Ok(()),
         Found::Not(why) => Err(past::not(&why)),
         _ => Err(past::unexpected()),
     }
 }
 
-fn all(place: &Place) -> Result<Vec<SettledInfo>> {
-    let mut all: Vec<SettledInfo> = Vec::new();
+fn all(place: &Place) -> Result<SettledConflicts> {
+    let (mut all, mut after) = (SettledConflicts::default(), 0);
     loop {
-        let after = all.last().map_or(0, |last| last.conflict.number);
-        let ask = Past::Settled { after, conflicts_max: CONFLICTS_TOLD_MAX };
-        match place.asked.ask(&ask)? {
+        let (conflicts_max, by) = (CONFLICTS_TOLD_MAX, place.asked.by());
+        match place.asked.ask(&Past::Settled { after, conflicts_max, by })? {
             Found::SettledConflicts(told) => {
-                let goes_on = told.more && !told.conflicts.is_empty();
-                all.extend(told.conflicts);
-                if !goes_on {
-                    return Ok(all);
+                let hidden = told.hidden.unwrap_or_default();
+                let last = last(told.conflicts.last().map(|one| one.conflict.number), &hidden);
+                all.conflicts.extend(told.conflicts);
+                all.hidden.get_or_insert_default().extend(hidden);
+                match last.filter(|_| told.more) {
+                    Some(last) => after = last,
+                    None => return Ok(all),
                 }
             }
             Found::Not(why) => return Err(past::not(&why)),
@@ -110,19 +114,30 @@ fn all(place: &Place) -> Result<Vec<SettledInfo>> {
 }
 
 /// Those that are meant, the last one first: one, or where none is named all.
-fn chosen(all: Vec<SettledInfo>, which: &Which) -> Result<Vec<SettledInfo>> {
+fn chosen(all: SettledConflicts, which: &Which) -> Result<Vec<SettledInfo>> {
     let fits = |settled: &SettledInfo| match which {
         Which::Last => true,
         Which::Number(number) => settled.conflict.number == *number,
         Which::Path(path) => settled.conflict.path.as_ref() == Some(path),
     };
-    let mut chosen: Vec<SettledInfo> = all.into_iter().filter(fits).collect();
+    let mut chosen: Vec<SettledInfo> = all.conflicts.into_iter().filter(fits).collect();
     chosen.sort_by_key(|settled| Reverse((settled.at, settled.before, settled.conflict.number)));
     if *which != Which::Last {
         chosen.truncate(1);
     }
     if !chosen.is_empty() {
         return Ok(chosen);
+    }
+    let hides = |one: &&HiddenConflict| match which {
+        Which::Last => false,
+        Which::Number(number) => one.number == *number,
+        Which::Path(path) => {
+            let above = one.directory.trim_end_matches('/');
+            format!("/{}", path_of(path)).starts_with(&format!("{above}/"))
+        }
+    };
+    if let Some(one) = all.hidden.iter().flatten().find(hides) {
+        return Err(hidden(one.number, &one.directory));
     }
     Err(match which {
         Which::Number(number) => past::not(&NotFound::NotSettled(*number)),
@@ -136,6 +151,7 @@ fn chosen(all: Vec<SettledInfo>, which: &Which) -> Result<Vec<SettledInfo>> {
 
 fn taken_back(place: &Place, settled: &SettledInfo, force: bool) -> Result<Back> {
     let conflict = &settled.conflict;
+    place.may_look(conflict)?;
     if conflict.settings.is_none() {
         return put_back(place, settled, force);
     }
@@ -266,8 +282,10 @@ mod tests {
         SettledInfo { conflict, before, at, device: None, left: None }
     }
 
-    fn told() -> Vec<SettledInfo> {
-        vec![settled(2, 9, "a"), settled(3, 7, "b"), settled(5, 8, "a")]
+    fn told() -> SettledConflicts {
+        let conflicts = vec![settled(2, 9, "a"), settled(3, 7, "b"), settled(5, 8, "a")];
+        let hidden = HiddenConflict { number: 4, directory: "/shut".into() };
+        SettledConflicts { conflicts, more: false, hidden: Some(vec![hidden]) }
     }
 
     fn of_path(text: &str) -> Which {
@@ -286,8 +304,10 @@ mod tests {
     }
 
     #[test]
-    fn of_none_it_is_said_that_there_is_none() {
+    fn of_one_that_lies_where_one_may_not_search_it_is_said_and_of_none_that_there_is_none() {
         for (which, code, part) in [
+            (Which::Number(4), Exit::Failure, "what is in /shut is not told"),
+            (of_path("shut/a"), Exit::Failure, "what is in /shut is not told"),
             (Which::Number(6), Exit::Failure, "conflict 6 was not seen to"),
             (of_path("shutters/a"), Exit::NotFound, "no conflict about shutters/a"),
         ] {
@@ -295,7 +315,8 @@ mod tests {
             assert_eq!(exit::code(&error), code, "{error:#}");
             assert!(format!("{error:#}").contains(part), "{error:#}");
         }
-        let error = chosen(Vec::new(), &Which::Last).unwrap_err();
+        let all = SettledConflicts { conflicts: Vec::new(), ..told() };
+        let error = chosen(all, &Which::Last).unwrap_err();
         assert_eq!(error.to_string(), NONE);
     }
 

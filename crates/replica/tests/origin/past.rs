@@ -164,7 +164,7 @@ async fn a_snapshot_holds_what_was_removed_and_came_back_and_was_stored_again() 
     let store = bob.storing(file, first, "second").await;
     bob.replay(store).await;
     assert_eq!(party.tree(), "b: second");
-    let settle = Past::Settle { number: 1, token: None };
+    let settle = Past::Settle { number: 1, token: None, by: None };
     assert_eq!(ask(&bob, settle).await, Found::Settled(1), "nor does the conflict hold it");
     tidy(&party).await;
     let ada = party.rejoin(&ada).await;
