@@ -24,13 +24,16 @@ pub use undoing::{Which, undo};
 use crate::commands::wait;
 use crate::exit::{Exit, fail};
 use crate::mounts::{self, Entry};
-use crate::owner::Owner;
+use crate::owner;
 use crate::past::{self, Asked};
 use crate::questions;
 use crate::units;
 use anyhow::{Context, Result};
 use model::{Name, ReplicaId, Stamp};
-use protocol::past::{CLAIM_SECS, CONFLICTS_TOLD_MAX, Claim, ConflictInfo, Found, Past};
+use protocol::past::{
+    By, CLAIM_SECS, CONFLICTS_TOLD_MAX, Claim, ConflictInfo, Conflicts, Found, HiddenConflict,
+    NotFound, Past,
+};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -59,23 +62,51 @@ pub fn mount(path: Option<&Path>) -> Result<Entry> {
     mounts::meant(path.as_deref())
 }
 
-/// All conflicts, the oldest first.
-pub fn all(asked: &Asked) -> Result<Vec<ConflictInfo>> {
-    let mut all: Vec<ConflictInfo> = Vec::new();
+/// All conflicts of which who asks may know, the oldest first, and where the others lie.
+pub fn all(asked: &Asked) -> Result<Conflicts> {
+    let (mut all, mut after) = (Conflicts::default(), 0);
     loop {
-        let after = all.last().map_or(0, |last| last.number);
-        let ask = Past::Conflicts { after, conflicts_max: CONFLICTS_TOLD_MAX };
-        match asked.ask(&ask)? {
+        let (conflicts_max, by) = (CONFLICTS_TOLD_MAX, asked.by());
+        match asked.ask(&Past::Conflicts { after, conflicts_max, by })? {
             Found::Conflicts(told) => {
-                let goes_on = told.more && !told.conflicts.is_empty();
-                all.extend(told.conflicts);
-                if !goes_on {
-                    return Ok(all);
+                let hidden = told.hidden.unwrap_or_default();
+                let last = last(told.conflicts.last().map(|one| one.number), &hidden);
+                all.conflicts.extend(told.conflicts);
+                all.hidden.get_or_insert_default().extend(hidden);
+                match last.filter(|_| told.more) {
+                    Some(last) => after = last,
+                    None => return Ok(all),
                 }
             }
             Found::Not(why) => return Err(past::not(&why)),
             _ => return Err(past::unexpected()),
         }
+    }
+}
+
+/// The number up to which an answer goes.
+fn last(told: Option<u64>, hidden: &[HiddenConflict]) -> Option<u64> {
+    told.max(hidden.last().map(|one| one.number))
+}
+
+/// How many are not shown.
+pub fn not_shown(hidden: Option<&[HiddenConflict]>) -> Option<String> {
+    let count = hidden.map_or(0, <[_]>::len);
+    let why = "in directories that you may not search";
+    (count > 0).then(|| format!("not shown, as they are {why}: {count}"))
+}
+
+fn hidden(number: u64, directory: &str) -> anyhow::Error {
+    let why = NotFound::Hidden(directory.to_owned());
+    fail(Exit::Failure, format!("conflict {number}: {why}"))
+}
+
+/// Whether nothing bears a name. What cannot be looked at is not taken for gone.
+fn is_gone(path: &Path) -> Result<bool> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => Ok(false),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(error).with_context(|| format!("cannot look at {}", path.display())),
     }
 }
 
@@ -99,8 +130,20 @@ impl Place {
         Ok(Place { mount: mount(path)?, asked })
     }
 
-    pub fn all(&self) -> Result<Vec<ConflictInfo>> {
+    pub fn all(&self) -> Result<Conflicts> {
         all(&self.asked)
+    }
+
+    /// An error if it lies where who asks may not search: an older server says nothing of that.
+    fn may_look(&self, conflict: &ConflictInfo) -> Result<()> {
+        for names in [&conflict.path, &conflict.aside].into_iter().flatten() {
+            let looked = fs::symlink_metadata(self.path(names));
+            if looked.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
+                let above = names.split_last().map_or(&[][..], |(_, above)| above);
+                return Err(hidden(conflict.number, &format!("/{}", path_of(above))));
+            }
+        }
+        Ok(())
     }
 
     /// One that is to be seen to, as it is when all that was done here is at the server.
@@ -111,7 +154,7 @@ impl Place {
         self.find(number)
     }
 
-    pub fn all_sent(&self) -> Result<Vec<ConflictInfo>> {
+    pub fn all_sent(&self) -> Result<Conflicts> {
         self.all()?;
         wait::until_sent(&self.mount, SENT_WITHIN)?;
         self.all()
@@ -119,10 +162,17 @@ impl Place {
 
     pub fn find(&self, number: u64) -> Result<ConflictInfo> {
         let after = number.saturating_sub(1);
-        match self.asked.ask(&Past::Conflicts { after, conflicts_max: 1 })? {
+        let by = self.asked.by();
+        match self.asked.ask(&Past::Conflicts { after, conflicts_max: 1, by })? {
             Found::Conflicts(told) => {
+                let is_it = |one: &&HiddenConflict| one.number == number;
+                if let Some(one) = told.hidden.iter().flatten().find(is_it) {
+                    return Err(hidden(number, &one.directory));
+                }
                 let found = told.conflicts.into_iter().find(|one| one.number == number);
-                found.ok_or_else(|| past::not(&protocol::past::NotFound::NoConflict(number)))
+                let found = found.ok_or_else(|| past::not(&NotFound::NoConflict(number)))?;
+                self.may_look(&found)?;
+                Ok(found)
             }
             Found::Not(why) => Err(past::not(&why)),
             _ => Err(past::unexpected()),
@@ -139,6 +189,7 @@ impl Place {
         work: impl FnOnce() -> Result<()>,
     ) -> Result<Outcome> {
         let number = conflict.number;
+        self.may_look(conflict)?;
         let _turn = self.turn()?;
         wait::until_sent(&self.mount, SENT_WITHIN)?;
         self.claim(number, true, seen)?;
@@ -150,7 +201,8 @@ impl Place {
         wait::until_sent(&self.mount, SENT_WITHIN)
             .with_context(|| is_listed_still(number, "is not yet at the server"))?;
         let token = Some(self.token(number)?);
-        let settled = self.asked.ask(&Past::Settle { number, token });
+        let by = self.asked.by();
+        let settled = self.asked.ask(&Past::Settle { number, token, by });
         match settled.with_context(|| is_listed_still(number, "is at the server"))? {
             Found::Settled(_) => Ok(Outcome::Done),
             Found::Not(why) => Err(past::not(&why)),
@@ -160,8 +212,8 @@ impl Place {
 
     /// From now on it is this device that sees to it, or not.
     fn claim(&self, number: u64, holds: bool, seen: Option<Stamp>) -> Result<()> {
-        let token = self.token(number)?;
-        match self.asked.ask(&Past::Claim(Claim { number, token, holds, seen }))? {
+        let (token, by) = (self.token(number)?, self.asked.by());
+        match self.asked.ask(&Past::Claim(Claim { number, token, holds, seen, by }))? {
             Found::Claimed(_) => Ok(()),
             Found::Not(why) => Err(past::not(&why)),
             _ => Err(past::unexpected()),
@@ -207,7 +259,7 @@ impl Place {
     /// What has the name, and what lies beside it; both are there.
     fn sides(&self, conflict: &ConflictInfo) -> Result<(PathBuf, PathBuf)> {
         let (theirs, mine) = self.sides_or_free(conflict)?;
-        if fs::symlink_metadata(&theirs).is_err() {
+        if is_gone(&theirs)? {
             let (path, number) = (theirs.display(), conflict.number);
             return Err(fail(
                 Exit::NotFound,
@@ -226,7 +278,7 @@ impl Place {
         let theirs = self.bearer(conflict)?;
         let mine = conflict.aside.as_deref().map(|names| self.path(names));
         let mine = mine.ok_or_else(|| gone("nothing lies beside the name, or not any more"))?;
-        if fs::symlink_metadata(&mine).is_err() {
+        if is_gone(&mine)? {
             return Err(gone(&format!("{} is not there any more", mine.display())));
         }
         Ok((theirs, mine))
@@ -252,7 +304,7 @@ impl Place {
         };
         match (mine, &conflict.aside) {
             (There::Nothing, Some(aside)) => {
-                let (path, before, by) = (aside.clone(), None, None);
+                let (path, before, by) = (aside.clone(), None, self.asked.by());
                 let history = Past::History { path, before, versions_max: 1, by };
                 let told = self.asked.ask(&history).ok();
                 (there(&theirs), ways::by_history(told.as_ref()))
@@ -274,6 +326,7 @@ impl Place {
 
     /// An error if it cannot be seen to in this way; and why nothing is left to do, if that is so.
     fn is_done(&self, conflict: &ConflictInfo, way: Way) -> Result<Option<String>> {
+        self.may_look(conflict)?;
         let (theirs, mine) = self.there_soon(conflict);
         match ways::refusal(way, conflict, theirs, mine) {
             Some(why) => Err(fail(Exit::Failure, why)),
@@ -308,10 +361,11 @@ impl Place {
             return Err(fail(Exit::NotFound, what));
         }
         fits(conflict.base_looks.as_ref().map_or(0, |looks| looks.size))?;
-        let Owner { uid, gid } = Owner::caller();
+        let By { uid, gid, groups } = owner::who_asks();
         let mut offset = 0;
         loop {
-            match self.asked.ask(&Past::Base { number, offset, uid, gid })? {
+            let groups = groups.clone();
+            match self.asked.ask(&Past::Base { number, offset, uid, gid, groups })? {
                 Found::Base(bytes) if bytes.is_empty() => return Ok(()),
                 Found::Base(bytes) => {
                     to.write_all(&bytes)?;

@@ -11,7 +11,7 @@ use crate::recovery::Telling;
 use crate::state::{Known, State};
 use crate::uplink::Uplink;
 use crate::{control, driver, exit, guard, keeping, show};
-use crate::{metrics, mounts, past, places, private, state, stores, threads};
+use crate::{metrics, mounts, owner, past, places, private, state, stores, threads};
 use anyhow::{Context, Result};
 use client::{Client, Headway, Settings, Stop};
 use link::{Identity, RemoteConfig};
@@ -200,6 +200,7 @@ fn open(plan: &Plan, state: &State, known: &Known, headway: Headway) -> Result<S
         passes_from: (!plan.in_order).then_some(client::PASSES_FROM),
         budget: plan.limits.budget.and_then(|most| most.0),
         answer_within: plan.answer_within,
+        on_behalf_of: Some(owner::who_asks()),
         volume: known.volume.clone(),
         server,
         mountpoint: plan.mountpoint.clone(),

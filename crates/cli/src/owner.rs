@@ -1,6 +1,6 @@
 //! Who is to own a directory: `UID:GID`, or the names that this machine has for them.
 
-use protocol::past::GROUPS_MAX;
+use protocol::past::{By, GROUPS_MAX};
 use std::str::FromStr;
 
 const USERS: &str = "/etc/passwd";
@@ -23,6 +23,12 @@ impl Owner {
         let groups = rustix::process::getgroups().ok()?;
         (groups.len() <= GROUPS_MAX).then(|| groups.into_iter().map(|gid| gid.as_raw()).collect())
     }
+}
+
+/// Who runs this, for what the server tells or does for a user.
+pub fn who_asks() -> By {
+    let Owner { uid, gid } = Owner::caller();
+    By { uid, gid, groups: Owner::groups_of_caller() }
 }
 
 impl FromStr for Owner {

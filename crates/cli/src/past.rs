@@ -5,11 +5,12 @@ use crate::commands::wait;
 use crate::exit::{Exit, OrExit, fail};
 use crate::mounts::{self, Entry};
 use crate::orders::{self, Order};
+use crate::owner;
 use crate::questions::{self, Question, Reply};
 use anyhow::Result;
 use minicbor::{Decode, Encode};
 use model::{Name, control_name, snapshots_name};
-use protocol::past::{Found, NotFound, Past};
+use protocol::past::{By, Found, NotFound, Past};
 use serde::{Deserialize, Serialize};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -85,6 +86,11 @@ impl Asked {
                 Written::from_line(&answer.concat()).read()
             }
         }
+    }
+
+    /// Who asks. None: who has the server's directory may know of everything.
+    pub fn by(&self) -> Option<By> {
+        matches!(self, Asked::Mount(_)).then(owner::who_asks)
     }
 
     /// The names of a path from the root of the volume; of one in a snapshot, as it is without.

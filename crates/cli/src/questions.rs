@@ -12,7 +12,7 @@ use client::{
     Explanation, MissShown, PendingLog, PinsReport, PolicyReport, PolicyShown, ReadThrough,
 };
 use protocol::Status;
-use protocol::past::{ConflictInfo, Found, Past};
+use protocol::past::{Conflicts, Found, Past};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -227,11 +227,11 @@ pub fn look_back(mount: &Entry, past: &Past) -> Result<Found> {
 }
 
 /// The conflicts as they were last told, and how many seconds ago.
-pub fn conflicts_told(mount: &Entry) -> Result<Option<(u64, Vec<ConflictInfo>)>> {
+pub fn conflicts_told(mount: &Entry) -> Result<Option<(u64, Conflicts)>> {
     match ask(mount, &Question::ConflictsTold)? {
         Reply::Told(None) => Ok(None),
         Reply::Told(Some((ago, found))) => match found.read()? {
-            Found::Conflicts(told) => Ok(Some((ago, told.conflicts))),
+            Found::Conflicts(told) => Ok(Some((ago, told))),
             _ => Err(unexpected(mount)),
         },
         _ => Err(unexpected(mount)),

@@ -6,7 +6,7 @@ use crate::mode;
 use crate::types::Error;
 use minicbor::{Decode, Encode};
 use protocol::Upstream;
-use protocol::past::{CONFLICTS_TOLD_MAX, Conflicts, Found, Past};
+use protocol::past::{By, CONFLICTS_TOLD_MAX, Conflicts, Found, Past};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use store::{Containers, Durability, Read, StoreError, Write};
@@ -57,13 +57,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(told.map(|told| (ago(&told), told.conflicts)))
     }
 
-    /// Keeps what was said of conflicts, if it is all, or the beginning of more than is told at once.
+    /// Keeps what was said of conflicts to who runs this, if it is all, or the beginning of more than is told at once.
     pub(crate) fn note_told(&self, asked: &Past, found: &Found) -> Result<(), Error> {
-        let (Past::Conflicts { after: 0, conflicts_max }, Found::Conflicts(conflicts)) =
+        let (Past::Conflicts { after: 0, conflicts_max, by }, Found::Conflicts(conflicts)) =
             (asked, found)
         else {
             return Ok(());
         };
+        // What another user may know of is not told here without a link.
+        let user = |by: &Option<By>| by.as_ref().map_or(0, |by| by.uid);
+        if user(by) != user(&self.inner.settings.on_behalf_of) {
+            return Ok(());
+        }
         if conflicts.more && *conflicts_max < CONFLICTS_TOLD_MAX {
             return Ok(());
         }
@@ -76,7 +81,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// Asks for the list when there are other conflicts than before, until `shut_down`.
     pub(crate) async fn run_told(&self) {
         let known = match self.conflicts_told() {
-            Ok(told) => told.map_or(0, |(_, told)| told.conflicts.len() as u64),
+            Ok(told) => told.map_or(0, |(_, told)| known_of(&told)),
             Err(error) => {
                 tracing::warn!(%error, "the list of conflicts is asked for anew");
                 u64::MAX
@@ -100,13 +105,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             if now == met || !may_ask {
                 continue;
             }
-            let all = Past::Conflicts { after: 0, conflicts_max: CONFLICTS_TOLD_MAX };
+            let by = self.inner.settings.on_behalf_of.clone();
+            let all = Past::Conflicts { after: 0, conflicts_max: CONFLICTS_TOLD_MAX, by };
             match self.look_back(all).await {
                 Ok(_) => met = now,
                 Err(error) => tracing::debug!(%error, "nobody told of the conflicts"),
             }
         }
     }
+}
+
+/// Those of which nothing is told are listed, too.
+fn known_of(told: &Conflicts) -> u64 {
+    (told.conflicts.len() + told.hidden.as_ref().map_or(0, Vec::len)) as u64
 }
 
 #[cfg(test)]
@@ -119,7 +130,7 @@ mod tests {
     fn what_was_told_is_read_as_it_was_written_and_damage_is_told() {
         let tables = MemoryTables::default();
         assert_eq!(Told::load(&*tables.read().unwrap()).unwrap(), None);
-        let told = Told { at: 7, conflicts: Conflicts { conflicts: Vec::new(), more: true } };
+        let told = Told { at: 7, conflicts: Conflicts { more: true, ..Conflicts::default() } };
         let mut write = tables.write().unwrap();
         told.save(&mut *write).unwrap();
         let golden = [1, 0x82, 7, 0x82, 0x80, 0xf5];

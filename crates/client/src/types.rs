@@ -3,6 +3,7 @@
 use crate::headway::Headway;
 use crate::locks::Process;
 use model::{FileId, Kind, Name, Node, Time};
+use protocol::past::By;
 use protocol::{Objection, Refusal};
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -363,6 +364,8 @@ pub struct Settings {
     pub budget: Option<u64>,
     /// How long a call may wait for the link before it fails.
     pub answer_within: Duration,
+    /// Who may know of the conflicts that are asked for here unasked. None: he may know of all.
+    pub on_behalf_of: Option<By>,
     /// For `status` alone.
     pub volume: String,
     pub server: String,

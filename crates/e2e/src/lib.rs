@@ -17,6 +17,7 @@
 pub mod contents;
 pub mod disk;
 pub mod kills;
+pub mod machine;
 pub mod mount;
 pub mod process;
 pub mod relay;

@@ -7,6 +7,8 @@
 
 #[path = "conflicts/links.rs"]
 mod links;
+#[path = "conflicts/private.rs"]
+mod private;
 
 use e2e::{Mount, Server, World, eventually, run};
 use serde_json::Value;
@@ -23,7 +25,7 @@ const BASE: &str = "one\ntwo\nthree\nfour\n";
 struct Scene {
     ada: Mount,
     bob: Mount,
-    _server: Server,
+    server: Server,
     world: World,
 }
 
@@ -49,7 +51,7 @@ impl Scene {
         by_bob(&bob.path("notes/plan.txt"));
         run(&mut bob.farfs("mode", &["partial"])).succeeds();
         run(&mut bob.farfs("wait", &[])).succeeds();
-        Scene { ada, bob, _server: server, world }
+        Scene { ada, bob, server, world }
     }
 
     /// Both names are there again, with what each had.
@@ -498,7 +500,7 @@ fn what_a_merge_that_was_killed_has_left_is_removed_however_the_conflict_is_seen
 #[test]
 fn what_is_merged_and_has_no_room_changes_nothing() {
     let scene = Scene::new("by ada\n", "by bob\n");
-    let data = scene._server.data.to_str().unwrap();
+    let data = scene.server.data.to_str().unwrap();
     let set = ["volume", "set", "--data", data, "--quota", "100K", "main"];
     run(&mut e2e::world::farfs(&set)).succeeds();
     let probe = scene.ada.path("probe");

@@ -17,7 +17,7 @@ use crate::take::{ended, settle_missed, tell_missed};
 use crate::volumes::{Volume, locked};
 use model::{ReplicaId, Seq};
 use protocol::Refusal;
-use protocol::past::{Found, Past, Restore};
+use protocol::past::{By, Found, Past, Restore};
 use std::sync::Arc;
 use store::Durability;
 use volume::whole::{Committer, Touched, VolumeId};
@@ -79,19 +79,23 @@ fn answer_at_once(
             let by = by.as_ref();
             Ok((history::history(inner, volume, (path, by), *before, *versions_max)?, None))
         }
-        Past::Conflicts { after, conflicts_max } => {
-            Ok((conflicts::list(inner, volume, *after, *conflicts_max)?, None))
+        Past::Conflicts { after, conflicts_max, by } => {
+            Ok((conflicts::list(inner, volume, *after, *conflicts_max, by.as_ref())?, None))
         }
-        Past::Settle { number, token } => {
-            Ok((conflicts::settle(inner, volume, *number, *token, device)?, None))
+        Past::Settle { number, token, by } => {
+            let asked = (*number, by.as_ref());
+            Ok((conflicts::settle(inner, volume, asked, *token, device)?, None))
         }
         Past::Claim(claim) => Ok((conflicts::claim(inner, volume, claim, device)?, None)),
-        Past::Settled { after, conflicts_max } => {
-            Ok((conflicts::settled(inner, volume, *after, *conflicts_max)?, None))
+        Past::Settled { after, conflicts_max, by } => {
+            Ok((conflicts::settled(inner, volume, *after, *conflicts_max, by.as_ref())?, None))
         }
-        Past::Reopen { number } => Ok((conflicts::reopen(inner, volume, *number)?, None)),
-        Past::Base { number, offset, uid, gid } => {
-            Ok((conflicts::base(inner, volume, *number, *offset, (*uid, *gid))?, None))
+        Past::Reopen { number, by } => {
+            Ok((conflicts::reopen(inner, volume, *number, by.as_ref())?, None))
+        }
+        Past::Base { number, offset, uid, gid, groups } => {
+            let by = By { uid: *uid, gid: *gid, groups: groups.clone() };
+            Ok((conflicts::base(inner, volume, *number, *offset, &by)?, None))
         }
         Past::Restore(_) => unreachable!("it is answered a piece at a time, by `restore`"),
     }

@@ -333,6 +333,7 @@ impl ClientMachine {
             passes_from: self.passes_from,
             budget: self.budget,
             answer_within: ANSWER_WITHIN,
+            on_behalf_of: None,
             volume: VOLUME.into(),
             server: "origin".into(),
             mountpoint: "/mnt".into(),

@@ -302,7 +302,7 @@ fn what_is_logged_under_many_clocks_comes_home_once_and_loses_no_conflict() {
             let last = 100 + SET_BY_SECS.len() as u64;
             is_read(&ada, &name.to_string(), last, LENGTH).await;
             let bob = client(&machines[1]);
-            let asked = Past::Conflicts { after: 0, conflicts_max: CONFLICTS_TOLD_MAX };
+            let asked = Past::Conflicts { after: 0, conflicts_max: CONFLICTS_TOLD_MAX, by: None };
             bob.look_back(asked).await.unwrap();
             for by in SET_BY_SECS {
                 let clock = &machines[1].clock;

@@ -10,7 +10,7 @@ use crate::past::Asked;
 use crate::{questions, units};
 use anyhow::Result;
 use clap::Subcommand;
-use protocol::past::ConflictInfo;
+use protocol::past::{ConflictInfo, Conflicts as Told};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,7 +21,8 @@ use std::time::Duration;
 /// ("theirs"), and what came second lies beside it under a name that says whose it is ("mine"),
 /// wherever this is run. Without a link the list is as the server last told it. A conflict is listed until it is seen to; until then both versions and what
 /// they began from are kept. `show` says what can be done: of a removal and contents there is one version,
-/// which stays or goes; a directory that both have made is one, with what is in it.
+/// which stays or goes; a directory that both have made is one, with what is in it. Of conflicts in
+/// directories that you may not search no more is told than how many there are.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = exit::after(
@@ -73,6 +74,8 @@ enum Action {
     /// All stays as it is, and the conflict is listed no more
     KeepBoth(One),
     /// Take the last of these back: both versions are there again, and the conflict is listed
+    ///
+    /// Without a number or path one that cannot be taken back any more is passed over, and named.
     Undo(Undo),
 }
 
@@ -172,7 +175,8 @@ fn tell(outcome: Outcome) -> Result<()> {
 /// One that cannot be merged does not hold up the others.
 fn merge_all(place: &Place, merging: &Merging) -> Result<()> {
     let (mut merged, mut left) = (0, 0);
-    for conflict in place.all_sent()? {
+    let all = place.all_sent()?;
+    for conflict in all.conflicts {
         let number = conflict.number;
         if let Some(why) = conflicts::not_merged(place, &conflict, merging) {
             left += 1;
@@ -191,6 +195,10 @@ fn merge_all(place: &Place, merging: &Merging) -> Result<()> {
             }
         }
     }
+    if let Some(not_shown) = conflicts::not_shown(all.hidden.as_deref()) {
+        left += all.hidden.map_or(0, |hidden| hidden.len());
+        output::line(&not_shown)?;
+    }
     if left > 0 {
         let what = format!("{merged} merged, {left} not: see to these one by one");
         return Err(fail(Exit::Failure, what));
@@ -204,8 +212,11 @@ impl Undo {
         let path = self.what.as_ref().filter(|_| is_path).map(PathBuf::from);
         let place = Place::of(self.mountpoint.or(path).as_deref())?;
         let which = Which::of(&place, self.what.as_deref())?;
-        let number = conflicts::undo(&place, &which, self.force)?;
-        output::text(&format!("conflict {number} is listed\n"))
+        let undone = conflicts::undo(&place, &which, self.force)?;
+        for passed in undone.passed {
+            output::line(&passed)?;
+        }
+        output::line(&format!("conflict {} is listed", undone.number))
     }
 }
 
@@ -262,14 +273,19 @@ impl List {
         Err(error.context(was))
     }
 
-    fn tell(&self, all: &[ConflictInfo]) -> Result<()> {
+    fn tell(&self, all: &Told) -> Result<()> {
+        let not_shown = conflicts::not_shown(all.hidden.as_deref());
+        let all = &all.conflicts;
         if self.json {
-            return output::json(&all.iter().map(Listed::of).collect::<Vec<_>>());
+            output::json(&all.iter().map(Listed::of).collect::<Vec<_>>())?;
+            not_shown.iter().for_each(|told| eprintln!("farfs: {told}"));
+            return Ok(());
         }
-        if all.is_empty() && std::io::stdout().is_terminal() {
+        if all.is_empty() && not_shown.is_none() && std::io::stdout().is_terminal() {
             return output::text("there are no conflicts\n");
         }
-        output::text(&all.iter().map(|one| conflicts::line(one) + "\n").collect::<String>())
+        let lines = all.iter().map(conflicts::line).chain(not_shown);
+        output::text(&lines.map(|line| line + "\n").collect::<String>())
     }
 }
 

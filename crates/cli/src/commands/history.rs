@@ -1,12 +1,11 @@
 //! `farfs history`.
 
 use crate::exit::{self, Exit};
-use crate::owner::Owner;
 use crate::past::{self, Asked};
 use crate::{output, units};
 use anyhow::Result;
 use model::{Kind, ReplicaId};
-use protocol::past::{By, Changed, Found, History as Told, Past, VERSIONS_TOLD_MAX, Version};
+use protocol::past::{Changed, Found, History as Told, Past, VERSIONS_TOLD_MAX, Version};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -61,8 +60,7 @@ impl History {
         let asked = self.server.asked(&self.path)?;
         let path = asked.names(&self.path)?;
         let mut versions: Vec<Version> = Vec::new();
-        // Who has the server's directory may know of everything.
-        let by = matches!(asked, Asked::Mount(_)).then(caller);
+        let by = asked.by();
         let mut more = true;
         while let Some(left) = self.max.checked_sub(versions.len() as u32).filter(|_| more)
             && left > 0
@@ -88,11 +86,6 @@ impl History {
         }
         output::text(&text)
     }
-}
-
-fn caller() -> By {
-    let Owner { uid, gid } = Owner::caller();
-    By { uid, gid, groups: Owner::groups_of_caller() }
 }
 
 fn line(version: &Version) -> String {

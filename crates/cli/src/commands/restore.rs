@@ -62,6 +62,7 @@ impl Restore {
                 uid: owner.uid,
                 gid: owner.gid,
                 groups: owner::Owner::groups_of_caller(),
+                over_others: None,
             };
             match answered(&asked, restore)? {
                 Ok(done) => return output::line(&told(&done)),

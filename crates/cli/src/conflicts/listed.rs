@@ -8,6 +8,7 @@ use model::{Name, Time};
 use protocol::past::{Clash, ConflictInfo, Setting};
 use serde::Serialize;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 
 fn what(clash: Clash) -> &'static str {
@@ -129,7 +130,10 @@ fn sides(place: &Place, conflict: &ConflictInfo) -> String {
                     let at = Time { secs: meta.mtime(), nanos: 0 };
                     format!("{}, {}", path.display(), size_and_time(meta.len(), at))
                 }
-                Err(_) => format!("{}, not there any more", path.display()),
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    format!("{}, not there any more", path.display())
+                }
+                Err(error) => format!("{}, which cannot be looked at: {error}", path.display()),
             }
         }
     };

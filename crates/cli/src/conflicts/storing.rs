@@ -199,7 +199,8 @@ fn make_newest(
     let shown = path_of(path);
     let (path, then, to) = (staged.to_vec(), Then::Version(then), Some(path.to_vec()));
     let groups = Owner::groups_of_caller();
-    let found = place.asked.ask(&Past::Restore(Restore { path, then, to, uid, gid, groups }));
+    let restore = Restore { path, then, to, uid, gid, groups, over_others: None };
+    let found = place.asked.ask(&Past::Restore(restore));
     let unknown = || {
         format!("whether {shown} was written is not known: do the same again when there is a link")
     };
@@ -224,8 +225,8 @@ fn send(place: &Place, number: u64, seen: Option<Stamp>) -> Result<()> {
 }
 
 fn versions(place: &Place, path: &[Name], versions_max: u32) -> Result<Vec<Version>> {
-    let path = path.to_vec();
-    match place.asked.ask(&Past::History { path, before: None, versions_max, by: None })? {
+    let (path, by) = (path.to_vec(), place.asked.by());
+    match place.asked.ask(&Past::History { path, before: None, versions_max, by })? {
         Found::History(history) => Ok(history.versions),
         Found::Not(why) => Err(past::not(&why)),
         _ => Err(past::unexpected()),

@@ -46,6 +46,7 @@ fn settings(cache_bytes_max: u64) -> Settings {
         headway: Default::default(),
         budget: None,
         answer_within: Duration::from_secs(30),
+        on_behalf_of: None,
         volume: String::new(),
         server: String::new(),
         mountpoint: "/".into(),

@@ -1,4 +1,5 @@
-//! Conflicts about what is neither a file nor a directory: the kernel asks a mount for no version of it.
+//! Conflicts about what is neither a file nor a directory, of which the kernel asks a mount for no version,
+//! and between things of different kinds.
 
 use super::{SOON, Scene};
 use e2e::{Mount, eventually, run};
@@ -125,4 +126,105 @@ fn of_two_pipes_one_is_chosen_and_the_choice_is_taken_back() {
     mkfifoat(CWD, &path, Mode::from_raw_mode(0o644)).unwrap();
     is_refused(&scene.does("keep-mine", &[]));
     is_that_of(0o644);
+}
+
+/// Makes a file, a link or a pipe.
+fn make(kind: char, path: &Path) {
+    match kind {
+        'f' => fs::write(path, "text\n").unwrap(),
+        'l' => symlink("plan.txt", path).unwrap(),
+        'p' => mkfifoat(CWD, path, Mode::from_raw_mode(0o600)).unwrap(),
+        kind => panic!("{kind}"),
+    }
+}
+
+fn kind(path: &Path) -> Option<char> {
+    let mode = fs::symlink_metadata(path).ok()?.mode();
+    [('f', 0o100_000), ('l', 0o120_000), ('p', 0o010_000), ('d', 0o040_000)]
+        .into_iter()
+        .find(|(_, bits)| mode & 0o170_000 == *bits)
+        .map(|(kind, _)| kind)
+}
+
+/// Of each name ada has made the first and bob the second.
+fn of_kinds(pairs: &'static [(char, char)]) -> Scene {
+    let names = |file: &Path| {
+        let names = (0..pairs.len()).map(|at| file.with_file_name(format!("new{at}")));
+        names.collect::<Vec<_>>()
+    };
+    let scene = Scene::of(
+        |file| names(file).iter().zip(pairs).for_each(|(name, pair)| make(pair.0, name)),
+        |file| names(file).iter().zip(pairs).for_each(|(name, pair)| make(pair.1, name)),
+    );
+    assert_eq!(scene.listed().as_array().unwrap().len(), pairs.len());
+    scene
+}
+
+/// `farfs conflicts WHAT --in ADA`
+fn conflicts(scene: &Scene, what: &str) -> e2e::process::Ran {
+    let words: Vec<&str> = what.split(' ').collect();
+    run(&mut scene.conflicts(&[&words[..], &["--in", &scene.place()]].concat()))
+}
+
+#[test]
+fn of_two_kinds_one_is_chosen_and_the_choice_is_taken_back() {
+    const PAIRS: [(char, char); 6] =
+        [('f', 'l'), ('l', 'f'), ('l', 'p'), ('p', 'l'), ('p', 'f'), ('f', 'p')];
+    let scene = of_kinds(&PAIRS);
+    let path = |at: usize| scene.ada.path(format!("notes/new{at}"));
+    let is = |at: usize, expected| {
+        eventually(SOON, "it is of that kind", || kind(&path(at)) == Some(expected));
+    };
+    for (at, (theirs, mine)) in PAIRS.into_iter().enumerate() {
+        let number = at + 1;
+        is(at, theirs);
+        conflicts(&scene, &format!("keep-mine {number}")).succeeds();
+        is(at, mine);
+        conflicts(&scene, "undo").succeeds();
+        is(at, theirs);
+        let listed = scene.listed();
+        let listed = listed.as_array().unwrap().iter().find(|one| one["number"] == number);
+        let aside = scene.ada.path(listed.unwrap()["aside"].as_str().unwrap());
+        eventually(SOON, "it lies beside again", || kind(&aside) == Some(mine));
+        // Of what was changed since only if that is wanted.
+        conflicts(&scene, &format!("keep-mine {number}")).succeeds();
+        is(at, mine);
+        let third = if theirs == 'p' { 'l' } else { 'p' };
+        fs::remove_file(path(at)).unwrap();
+        make(third, &path(at));
+        run(&mut scene.ada.farfs("wait", &[])).succeeds();
+        is_refused(&conflicts(&scene, "undo"));
+        is(at, third);
+        conflicts(&scene, "undo --force").succeeds();
+        is(at, theirs);
+    }
+    let text = fs::read_to_string(path(0)).unwrap();
+    assert_eq!(text, "text\n");
+}
+
+#[test]
+fn one_that_cannot_be_taken_back_is_passed_over_and_named() {
+    let scene = of_kinds(&[('f', 'l'), ('f', 'l')]);
+    for number in [1, 2] {
+        conflicts(&scene, &format!("keep-mine {number}")).succeeds();
+    }
+    let second = scene.ada.path("notes/new1");
+    fs::remove_file(&second).unwrap();
+    fs::create_dir(&second).unwrap();
+    run(&mut scene.ada.farfs("wait", &[])).succeeds();
+    // Whether it is to be done all the same is asked, and the one before is named.
+    let asked = conflicts(&scene, "undo");
+    is_refused(&asked);
+    assert!(asked.err.contains("`farfs conflicts undo 1`"), "{}", asked.err);
+    let refused = conflicts(&scene, "undo 2 --force");
+    assert_eq!(refused.code, Some(1), "{}", refused.out);
+    assert!(refused.err.contains("move away"), "{}", refused.err);
+    let passed = conflicts(&scene, "undo --force").succeeds();
+    assert!(passed.contains("passed over: conflict 2: /notes/new1"), "{passed}");
+    assert!(passed.ends_with("conflict 1 is listed\n"), "{passed}");
+    assert_eq!(kind(&second), Some('d'));
+    fs::remove_dir(&second).unwrap();
+    conflicts(&scene, "undo --force").succeeds();
+    eventually(SOON, "it is back", || kind(&second) == Some('f'));
+    assert_eq!(scene.listed().as_array().unwrap().len(), 2);
 }

@@ -2,73 +2,24 @@
 
 use crate::{SECOND, has_ended, text};
 use e2e::contents::noise;
-use e2e::world::{marked, program};
-use e2e::{Process, Ran, Server, World, eventually, run};
+use e2e::machine::{Machine, USER};
+use e2e::world::program;
+use e2e::{Server, World, eventually, run};
 use rustix::fs::XattrFlags;
 use std::fs;
-use std::os::unix::fs::chown;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
-const USER: u32 = 1000;
 /// CAP_SYS_ADMIN for whoever runs the file, as `setcap cap_sys_admin+ep` writes it
 /// (`linux/capability.h`: VFS_CAP_REVISION_2 with VFS_CAP_FLAGS_EFFECTIVE, bit 21).
 const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-
-/// A mount namespace with a /dev/fuse that everybody may open, as udev makes it.
-struct Machine {
-    holder: Process,
-}
-
-impl Machine {
-    fn new(world: &World) -> Machine {
-        let devices = text(&world.folder("devices"));
-        let script = format!(
-            "mount -t tmpfs -o dev,mode=755 none {devices}
-             mknod {devices}/fuse c 10 229 && chmod 666 {devices}/fuse
-             mount --bind {devices}/fuse /dev/fuse
-             echo ready >&2; exec sleep 600"
-        );
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "--propagation", "private", "sh", "-ec", &script]);
-        let (holder, _out) = world.process(command, "machine");
-        eventually(10 * SECOND, "the namespace is there", || holder.said().contains("ready"));
-        Machine { holder }
-    }
-
-    /// Runs a line of shell there, as an ordinary user.
-    fn shell(&self, home: &Path, line: &str) -> Ran {
-        let mut command = self.command();
-        let ids = [format!("--reuid={USER}"), format!("--regid={USER}"), "--clear-groups".into()];
-        command.arg("setpriv").args(ids).args(["sh", "-c", line]).current_dir("/");
-        command.env("HOME", home).env("XDG_RUNTIME_DIR", home.join("run"));
-        command.env_remove("XDG_STATE_HOME").env_remove("XDG_CONFIG_HOME");
-        run(&mut command)
-    }
-
-    fn command(&self) -> Command {
-        let mut command = Command::new("nsenter");
-        marked(&mut command);
-        command.args([format!("--mount=/proc/{}/ns/mnt", self.holder.pid()), "--".into()]);
-        command
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        self.holder.kill();
-    }
-}
 
 #[test]
 fn an_ordinary_user_mounts_works_and_unmounts() {
     let world = World::new();
     let server = world.server();
     let machine = Machine::new(&world);
-    let home = world.folder("home");
-    for folder in ["home", "home/work", "home/run"] {
-        chown(world.folder(folder), Some(USER), Some(USER)).unwrap();
-    }
+    let home = Machine::home(&world);
     let shell = |line: &str| machine.shell(&home, line);
     let (farfs, work) = (text(&program()), text(&home.join("work")));
     let mount = |url: &str| shell(&format!("{farfs} mount '{url}' {work}")).succeeds();
@@ -117,10 +68,7 @@ fn what_an_ordinary_user_has_in_the_cache_the_kernel_reads_where_an_administrato
     let options = ["--owner", &format!("{USER}:{USER}")];
     let server: Server = world.server_with("server", &options);
     let machine = Machine::new(&world);
-    let home = world.folder("home");
-    for folder in ["home", "home/work", "home/run"] {
-        chown(world.folder(folder), Some(USER), Some(USER)).unwrap();
-    }
+    let home = Machine::home(&world);
     let shell = |line: &str| machine.shell(&home, line);
     let on = run(Command::new("stat").args(["-f", "-c", "%T", &text(&home)])).succeeds();
     if !["ext2/ext3", "xfs", "btrfs", "f2fs"].contains(&on.trim()) {

@@ -233,6 +233,7 @@ impl Farm {
             passes_from: Some(client::PASSES_FROM),
             budget: None,
             answer_within,
+            on_behalf_of: None,
             volume: VOLUME.into(),
             server: "farm".into(),
             mountpoint: mountpoint.clone(),

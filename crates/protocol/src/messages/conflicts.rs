@@ -1,7 +1,7 @@
 //! What met what, and who sees to it.
 //! From: DESIGN, "Conflicts".
 
-use super::past::Looks;
+use super::past::{By, Looks};
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 use model::{Name, Seq, Stamp, Time};
@@ -102,6 +102,20 @@ pub struct Conflicts {
     /// There are more behind the last one.
     #[n(1)]
     pub more: bool,
+    /// Those up to there of which who asks is told nothing. None: there are none.
+    #[n(2)]
+    pub hidden: Option<Vec<HiddenConflict>>,
+}
+
+/// One that lies where who asks may not search.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(array)]
+pub struct HiddenConflict {
+    #[n(0)]
+    pub number: u64,
+    /// The first directory on the way there that is in the way, as people write it.
+    #[n(1)]
+    pub directory: String,
 }
 
 /// One conflict, as it is now. What came first has the name; what came second is beside it.
@@ -156,6 +170,9 @@ pub struct SettledConflicts {
     /// There are more behind the last one.
     #[n(1)]
     pub more: bool,
+    /// As of `Conflicts`.
+    #[n(2)]
+    pub hidden: Option<Vec<HiddenConflict>>,
 }
 
 /// A conflict that has been seen to.
@@ -194,4 +211,7 @@ pub struct Claim {
     /// The version of what has the name, as the asker goes by it. None: by none.
     #[n(3)]
     pub seen: Option<Stamp>,
+    /// Who asks. None: he may know of every one.
+    #[n(4)]
+    pub by: Option<By>,
 }

@@ -3,7 +3,7 @@
 
 pub use super::conflicts::{
     Attribute, BASE_BYTES_MAX, CLAIM_SECS, CONFLICTS_TOLD_MAX, Claim, Clash, ConflictInfo,
-    Conflicts, STAGED, Setting, SettledConflicts, SettledInfo, Value,
+    Conflicts, HiddenConflict, STAGED, Setting, SettledConflicts, SettledInfo, Value,
 };
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
@@ -66,6 +66,9 @@ pub enum Past {
         /// At most `CONFLICTS_TOLD_MAX`.
         #[n(1)]
         conflicts_max: u32,
+        /// None: it may know of every one.
+        #[n(2)]
+        by: Option<By>,
     },
     /// A conflict has been seen to, and is listed no more.
     #[n(6)]
@@ -75,6 +78,9 @@ pub enum Past {
         /// By which it was claimed. None: it was not.
         #[n(1)]
         token: Option<u64>,
+        /// As of `Conflicts`.
+        #[n(2)]
+        by: Option<By>,
     },
     #[n(7)]
     Claim(#[n(0)] Claim),
@@ -86,12 +92,18 @@ pub enum Past {
         /// At most `CONFLICTS_TOLD_MAX`.
         #[n(1)]
         conflicts_max: u32,
+        /// As of `Conflicts`.
+        #[n(2)]
+        by: Option<By>,
     },
     /// A conflict that had been seen to is listed anew.
     #[n(9)]
     Reopen {
         #[n(0)]
         number: u64,
+        /// As of `Conflicts`.
+        #[n(1)]
+        by: Option<By>,
     },
     /// Some of the contents that both sides of a conflict began from.
     #[n(10)]
@@ -105,6 +117,9 @@ pub enum Past {
         uid: u32,
         #[n(3)]
         gid: u32,
+        /// As of `By`.
+        #[n(4)]
+        groups: Option<Vec<u32>>,
     },
 }
 
@@ -125,6 +140,10 @@ pub struct Restore {
     /// As of `By`.
     #[n(5)]
     pub groups: Option<Vec<u32>>,
+    /// Also what is of another kind now is replaced, unless the one or the other is a directory. None:
+    /// not, as by older programs.
+    #[n(6)]
+    pub over_others: Option<bool>,
 }
 
 /// Who asks.

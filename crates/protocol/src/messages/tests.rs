@@ -363,6 +363,7 @@ fn golden_bytes_of_earlier_states_still_read() {
         uid: 3,
         gid: 4,
         groups: None,
+        over_others: None,
     });
     let history = Past::History { path: vec![name(b"f")], before: None, versions_max: 5, by: None };
     let info = SnapshotInfo {

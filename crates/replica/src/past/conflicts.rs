@@ -2,6 +2,7 @@
 //! From: DESIGN, "Conflicts".
 
 use super::history::looks;
+use super::rights;
 use super::since::{had, is_gone, is_its_own};
 use crate::deltas::bytes_of;
 use crate::error::Result;
@@ -13,8 +14,8 @@ use crate::volumes::Volume;
 use model::{ACL_ACCESS, FileId, Kind, Name, Node, Seq, Stamp, Time, View};
 use protocol::Range;
 use protocol::past::{
-    BASE_BYTES_MAX, CLAIM_SECS, CONFLICTS_TOLD_MAX, Claim, ConflictInfo, Conflicts, Found,
-    NotFound, PATH_NAMES_MAX, Setting, SettledConflicts, SettledInfo, Value,
+    BASE_BYTES_MAX, By, CLAIM_SECS, CONFLICTS_TOLD_MAX, Claim, ConflictInfo, Conflicts, Found,
+    HiddenConflict, NotFound, PATH_NAMES_MAX, Setting, SettledConflicts, SettledInfo, Value,
 };
 use store::Durability;
 use volume::whole::Whole;
@@ -23,6 +24,8 @@ use volume::whole::Whole;
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 /// In the place of a device's name.
 const AT_THE_SERVER: &str = "the server";
+/// In the place of a directory's path.
+const REMOVED: &str = "a directory that was removed";
 /// Versions of a file among which the base is looked for.
 const VERSIONS_MAX: usize = 10_000;
 
@@ -31,6 +34,7 @@ pub(super) fn list(
     volume: &Volume,
     after: u64,
     conflicts_max: u32,
+    by: Option<&By>,
 ) -> Result<Found> {
     let read = inner.tables.read()?;
     let view = Whole::now(&*read, volume.id);
@@ -38,8 +42,59 @@ pub(super) fn list(
     let mut found = conflicts_after(&*read, volume.id, after, wanted + 1)?;
     let more = keep_what_fits(&mut found, wanted, |conflict| conflict);
     let now = inner.world.clock.time();
+    let (found, hidden) = parted(&view, by, found, |conflict| conflict)?;
     let conflicts = found.into_iter().map(|(number, conflict)| info(&view, number, conflict, now));
-    Ok(Found::Conflicts(Conflicts { conflicts: conflicts.collect::<Result<_>>()?, more }))
+    let conflicts = conflicts.collect::<Result<_>>()?;
+    Ok(Found::Conflicts(Conflicts { conflicts, more, hidden }))
+}
+
+/// By number: what may be told of, and where the others lie.
+type Parted<T> = (Vec<(u64, T)>, Option<Vec<HiddenConflict>>);
+
+fn parted<T>(
+    view: &Whole<'_>,
+    by: Option<&By>,
+    found: Vec<(u64, T)>,
+    conflict: impl Fn(&T) -> &Conflict,
+) -> Result<Parted<T>> {
+    let (mut told, mut hidden) = (Vec::new(), Vec::new());
+    for (number, one) in found {
+        match hidden_from(view, by, conflict(&one))? {
+            Some(directory) => hidden.push(HiddenConflict { number, directory }),
+            None => told.push((number, one)),
+        }
+    }
+    Ok((told, (!hidden.is_empty()).then_some(hidden)))
+}
+
+/// The first directory that who asks may not search on the way to the name, to the one that the other
+/// was given, or to where that is by now. None: he may know of it.
+fn hidden_from(view: &Whole<'_>, by: Option<&By>, conflict: &Conflict) -> Result<Option<String>> {
+    let Some(by) = by.filter(|by| by.uid != 0) else { return Ok(None) };
+    let mut paths = Vec::new();
+    match beside(view, conflict.directory, &conflict.name)? {
+        Some(path) => paths.push(path),
+        // Where it was is not known any more: it counts as what it was last.
+        None if rights::may_search(view, by, conflict.directory)? => {}
+        None => return Ok(Some(REMOVED.into())),
+    }
+    paths.extend(path_of(view, conflict)?);
+    if let Some(aside) = &conflict.aside {
+        paths.extend(beside(view, aside.1, &aside.2)?);
+        paths.extend(aside_of(view, conflict.clash, aside)?);
+    }
+    for path in paths {
+        if let Some(directory) = rights::hidden(view, by, &path, Seq(u64::MAX))? {
+            return Ok(Some(directory));
+        }
+    }
+    Ok(None)
+}
+
+/// The same as an answer.
+fn refused(view: &Whole<'_>, by: Option<&By>, conflict: &Conflict) -> Result<Option<Found>> {
+    let hidden = hidden_from(view, by, conflict)?;
+    Ok(hidden.map(|directory| Found::Not(NotFound::Hidden(directory))))
 }
 
 /// Of two who see to a conflict at the same time one is told so before it has changed anything.
@@ -55,11 +110,14 @@ pub(super) fn claim(
     let Some(mut conflict) = take::conflict_of(&*write, volume.id, number)? else {
         return Ok(Found::Not(NotFound::NoConflict(number)));
     };
+    let view = Whole::now(&*write, volume.id);
+    if let Some(refused) = refused(&view, asked.by.as_ref(), &conflict)? {
+        return Ok(refused);
+    }
     let now = inner.world.clock.time();
     if let Some(why) = in_the_way(number, &conflict, Some(asked.token), now) {
         return Ok(Found::Not(why));
     }
-    let view = Whole::now(&*write, volume.id);
     if let Some(seen) = asked.seen.filter(|_| asked.holds)
         && bearer(&view, &conflict)?.is_some_and(|node| node.contents_stamp != seen)
     {
@@ -103,7 +161,7 @@ fn bearer(view: &Whole<'_>, conflict: &Conflict) -> Result<Option<Node>> {
 pub(super) fn settle(
     inner: &Inner,
     volume: &Volume,
-    number: u64,
+    (number, by): (u64, Option<&By>),
     token: Option<u64>,
     device: Option<String>,
 ) -> Result<Found> {
@@ -119,11 +177,14 @@ pub(super) fn settle(
             false => Found::Not(NotFound::NoConflict(number)),
         });
     };
+    let view = Whole::now(&*write, volume.id);
+    if let Some(refused) = refused(&view, by, &conflict)? {
+        return Ok(refused);
+    }
     let at = inner.world.clock.time();
     if let Some(why) = in_the_way(number, &conflict, token, at) {
         return Ok(Found::Not(why));
     }
-    let view = Whole::now(&*write, volume.id);
     conflict.claim = conflict.claim.take().filter(|claim| Some(claim.token) == token);
     let before = match &conflict.claim {
         Some(claim) => claim.before,
@@ -147,12 +208,14 @@ pub(super) fn settled(
     volume: &Volume,
     after: u64,
     conflicts_max: u32,
+    by: Option<&By>,
 ) -> Result<Found> {
     let read = inner.tables.read()?;
     let view = Whole::now(&*read, volume.id);
     let wanted = conflicts_max.clamp(1, CONFLICTS_TOLD_MAX) as usize;
     let mut found = settled_after(&*read, volume.id, after, wanted + 1)?;
     let more = keep_what_fits(&mut found, wanted, |settled| &settled.conflict);
+    let (found, hidden) = parted(&view, by, found, |settled| &settled.conflict)?;
     let info = |(number, settled): (u64, Settled)| -> Result<SettledInfo> {
         let Settled { mut conflict, before, at, device, left } = settled;
         conflict.claim = None;
@@ -164,11 +227,16 @@ pub(super) fn settled(
         Ok(SettledInfo { conflict, before, at, device, left })
     };
     let conflicts = found.into_iter().map(info).collect::<Result<_>>()?;
-    Ok(Found::SettledConflicts(SettledConflicts { conflicts, more }))
+    Ok(Found::SettledConflicts(SettledConflicts { conflicts, more, hidden }))
 }
 
 /// What was taken back is where it was: what bears the names now are the sides of it.
-pub(super) fn reopen(inner: &Inner, volume: &Volume, number: u64) -> Result<Found> {
+pub(super) fn reopen(
+    inner: &Inner,
+    volume: &Volume,
+    number: u64,
+    by: Option<&By>,
+) -> Result<Found> {
     let _turn = volume.turn();
     let mut write = inner.tables.write()?;
     let Some(settled) = settled_of(&*write, volume.id, number)? else {
@@ -182,6 +250,9 @@ pub(super) fn reopen(inner: &Inner, volume: &Volume, number: u64) -> Result<Foun
     let mut conflict = settled.conflict;
     conflict.claim = None;
     let view = Whole::now(&*write, volume.id);
+    if let Some(refused) = refused(&view, by, &conflict)? {
+        return Ok(refused);
+    }
     if let Some((file, directory, name)) = &mut conflict.aside
         && let Some(now) = view.entry(*directory, name)?
     {
@@ -203,17 +274,20 @@ pub(super) fn base(
     volume: &Volume,
     number: u64,
     offset: u64,
-    (uid, gid): (u32, u32),
+    by: &By,
 ) -> Result<Found> {
     let read = inner.tables.read()?;
     let view = Whole::now(&*read, volume.id);
     let Some(conflict) = take::conflict_of(&*read, volume.id, number)? else {
         return Ok(Found::Not(NotFound::NoConflict(number)));
     };
+    if let Some(refused) = refused(&view, Some(by), &conflict)? {
+        return Ok(refused);
+    }
     let word = conflict.name.to_string();
     let kept = base_of(&view, &conflict)?;
     let Some((file, _, node)) = kept else { return Ok(Found::Not(NotFound::Pruned(word))) };
-    if !may_read(&node, uid, gid) {
+    if !may_read(&node, by.uid, by.gid) {
         return Ok(Found::Not(NotFound::NotYours(word)));
     }
     let Some((contents, _)) = view.contents(file, node.contents_stamp)? else {

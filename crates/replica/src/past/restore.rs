@@ -36,6 +36,8 @@ pub(super) struct Restoring {
     /// The position that it goes by.
     then: Seq,
     by: By,
+    /// What is of another kind now is replaced, unless the one or the other is a directory.
+    over_others: bool,
     now: Time,
     left: Vec<Item>,
     /// What is brought back as a whole, and the path that it gets.
@@ -130,6 +132,7 @@ fn find(inner: &Inner, volume: &Volume, asked: &Restore) -> Step<Restoring> {
         quota: volume.quota(),
         then,
         by,
+        over_others: asked.over_others == Some(true),
         now,
         left: Vec::new(),
         whole: (file, to.clone()),
@@ -275,8 +278,8 @@ impl Restoring {
             self.left.push(Item::Within { file, now, after, path: path_within });
             return Ok(());
         }
-        let is_same_special =
-            |present: &Node| (&present.target, present.rdev) == (&node.target, node.rdev);
+        let special = |node: &Node| (node.kind, node.target.clone(), node.rdev);
+        let is_same_special = |present: &Node| special(present) == special(&node);
         let (now, made) = match there {
             Some((now, present)) if is_same_special(&present) => (now, false),
             Some((now, _)) => {
@@ -432,7 +435,8 @@ impl Restoring {
         self.owns(node, restored_as(path))?;
         let Some(present) = present else { return Ok(()) };
         self.owns(present, shown(path))?;
-        match present.kind == node.kind {
+        let one_is_a_directory = [present.kind, node.kind].contains(&Kind::Directory);
+        match present.kind == node.kind || self.over_others && !one_is_a_directory {
             true => Ok(()),
             false => not(NotFound::OtherKind(shown(path))),
         }

@@ -46,7 +46,7 @@ pub(super) fn hidden(
     }
     let mut directory = FileId::ROOT;
     for (depth, name) in path.iter().enumerate() {
-        if !last_node(view, directory, before)?.is_some_and(|node| may(by, &node, SEARCH)) {
+        if !searches(view, by, directory, before)? {
             return Ok(Some(shown(&path[..depth])));
         }
         match last_file(view, directory, name, before)? {
@@ -55,6 +55,15 @@ pub(super) fn hidden(
         }
     }
     Ok(None)
+}
+
+/// Whether a user may search a directory as it is, or as it was last.
+pub(super) fn may_search(view: &Whole<'_>, by: &By, directory: FileId) -> Result<bool> {
+    searches(view, by, directory, Seq(u64::MAX))
+}
+
+fn searches(view: &Whole<'_>, by: &By, directory: FileId, before: Seq) -> Result<bool> {
+    Ok(last_node(view, directory, before)?.is_some_and(|node| may(by, &node, SEARCH)))
 }
 
 fn last_node(view: &Whole<'_>, file: FileId, before: Seq) -> Result<Option<Node>> {

@@ -64,7 +64,8 @@ impl Scene {
         assert!(matches!(back, Verdict::Taken(_)), "{back:?}");
         assert_eq!(self.party.conflicts().len(), 1);
         self.told += 1;
-        let settled = ask(&self.ada, Past::Settle { number: self.told, token: None }).await;
+        let settled =
+            ask(&self.ada, Past::Settle { number: self.told, token: None, by: None }).await;
         assert_eq!(settled, Found::Settled(self.told));
     }
 

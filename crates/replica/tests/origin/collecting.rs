@@ -225,7 +225,7 @@ async fn what_two_saves_by_rename_began_from_stays_though_it_has_no_name() {
     let conflict = party.origin.conflicts("v", 10).unwrap().remove(0);
     assert_eq!(conflict.began_from(), Some((file, base)));
     let ada = party.rejoin(&ada).await;
-    let asked = Past::Base { number: 1, offset: 0, uid: 0, gid: 0 };
+    let asked = Past::Base { number: 1, offset: 0, uid: 0, gid: 0, groups: None };
     let answer = ada.ask(Request::Past(asked)).await;
     assert_eq!(answer, Response::Past(Found::Base(b"base".to_vec().into())));
 }

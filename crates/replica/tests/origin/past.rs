@@ -72,8 +72,15 @@ fn changes(versions: &[Version]) -> Vec<Vec<Changed>> {
 
 async fn restore(device: &Device, text: &str, then: Then, to: Option<&str>) -> Found {
     let to = to.map(path);
-    let asked =
-        Restore { path: path(text), then, to, uid: 1000, gid: 1000, groups: Some(vec![1000]) };
+    let asked = Restore {
+        path: path(text),
+        then,
+        to,
+        uid: 1000,
+        gid: 1000,
+        groups: Some(vec![1000]),
+        over_others: None,
+    };
     ask(device, Past::Restore(asked)).await
 }
 
@@ -157,7 +164,7 @@ async fn a_snapshot_holds_what_was_removed_and_came_back_and_was_stored_again() 
     let store = bob.storing(file, first, "second").await;
     bob.replay(store).await;
     assert_eq!(party.tree(), "b: second");
-    let settle = Past::Settle { number: 1, token: None };
+    let settle = Past::Settle { number: 1, token: None, by: None };
     assert_eq!(ask(&bob, settle).await, Found::Settled(1), "nor does the conflict hold it");
     tidy(&party).await;
     let ada = party.rejoin(&ada).await;
@@ -397,6 +404,7 @@ async fn nobody_but_root_brings_back_what_is_anothers() {
         uid,
         gid: uid,
         groups: None,
+        over_others: None,
     };
     let by = |uid| Past::Restore(asked(uid));
     let Found::Not(why @ NotFound::NotYours(_)) = ask(&ada, by(5)).await else {
@@ -431,6 +439,7 @@ async fn a_large_tree_comes_back_in_pieces_and_goes_on_after_a_crash() {
         uid: 0,
         gid: 0,
         groups: None,
+        over_others: None,
     };
     // Whoever asks is gone before the last piece.
     let request = Request::Past(Past::Restore(asked.clone()));
@@ -476,7 +485,15 @@ async fn what_is_restored_goes_out_into_a_tree_and_snapshots_do_not() {
     settle(&mut keeper);
     assert!(!folder.path().join("a").exists());
     let then = Then::Snapshot("one".into());
-    let asked = Restore { path: path("a"), then, to: None, uid: 0, gid: 0, groups: None };
+    let asked = Restore {
+        path: path("a"),
+        then,
+        to: None,
+        uid: 0,
+        gid: 0,
+        groups: None,
+        over_others: None,
+    };
     let found = ask(&ada, Past::Restore(asked)).await;
     assert!(matches!(found, Found::Restored(Restored { made: 1, .. })), "{found:?}");
     settle(&mut keeper);
@@ -523,6 +540,7 @@ async fn restore_as(device: &Device, what: (&str, Then), to: Option<&str>, uid: 
         uid,
         gid: uid,
         groups: Some(vec![uid]),
+        over_others: None,
     };
     ask(device, Past::Restore(asked)).await
 }
@@ -692,6 +710,45 @@ async fn set_mode(device: &mut Device, file: FileId, mode: u16) {
     assert!(matches!(device.replay(mode_of(file, expects, mode)).await, Verdict::Taken(_)));
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_is_of_another_kind_is_replaced_only_if_that_is_wanted_and_no_directory_ever() {
+    let kinds = [Kind::File, Kind::Fifo, Kind::Socket, Kind::Directory];
+    for (then, now) in kinds.into_iter().flat_map(|one| kinds.map(|other| (one, other))) {
+        if then == now {
+            continue;
+        }
+        let party = Party::new();
+        let mut ada = party.join("ada").await;
+        let was = make_as(&mut ada, (ROOT, "a"), then, 0o640).await;
+        snapshot(&ada, "one").await;
+        ada.replay(unlink_of(ROOT, "a", was)).await;
+        make_as(&mut ada, (ROOT, "a"), now, 0o600).await;
+        let asked = |over_others| Restore {
+            path: path("a"),
+            then: Then::Snapshot("one".into()),
+            to: None,
+            uid: 0,
+            gid: 0,
+            groups: None,
+            over_others,
+        };
+        let refused = Found::Not(NotFound::OtherKind("/a".into()));
+        for over_others in [None, Some(false)] {
+            assert_eq!(ask(&ada, Past::Restore(asked(over_others))).await, refused);
+        }
+        let found = ask(&ada, Past::Restore(asked(Some(true)))).await;
+        if [then, now].contains(&Kind::Directory) {
+            assert_eq!(found, refused, "{then:?} over {now:?}");
+            continue;
+        }
+        assert!(matches!(found, Found::Restored(Restored { made: 1, .. })), "{found:?}");
+        let newest = history(&ada, "a").await.remove(0);
+        let looks = newest.looks.unwrap();
+        assert_eq!((looks.kind, looks.mode), (then, 0o640), "{then:?} over {now:?}");
+        check(&party).await;
+    }
+}
+
 async fn history_as(device: &Device, text: &str, uid: u32, groups: &[u32]) -> Found {
     let by = Some(By { uid, gid: uid, groups: Some(groups.to_vec()) });
     ask(device, Past::History { path: path(text), before: None, versions_max: 100, by }).await
@@ -741,7 +798,15 @@ async fn nothing_is_restored_to_where_a_user_may_not_go_and_nothing_told_of_it()
 
 fn restoring((text, then): (&str, Then), to: &str, (uid, gid): (u32, u32)) -> Past {
     let to = Some(path(to));
-    Past::Restore(Restore { path: path(text), then, to, uid, gid, groups: Some(Vec::new()) })
+    Past::Restore(Restore {
+        path: path(text),
+        then,
+        to,
+        uid,
+        gid,
+        groups: Some(Vec::new()),
+        over_others: None,
+    })
 }
 
 #[tokio::test(start_paused = true)]

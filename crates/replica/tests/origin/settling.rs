@@ -1,10 +1,10 @@
 //! Who sees to a conflict: claimed before anything is changed, and taken back afterwards.
 
-use crate::party::{Device, Party, name, rename_over, unlink_of};
+use crate::party::{Device, Party, mode_of, name, rename_over, unlink_of};
 use model::{Change, FileId, Kind, Name, Seq, Stamp};
 use protocol::past::{
-    CLAIM_SECS, Claim, Clash, ConflictInfo, Found, NotFound, Past, Restore, STAGED, SettledInfo,
-    Then,
+    By, CLAIM_SECS, Claim, Clash, ConflictInfo, Conflicts, Found, NotFound, Past, Restore, STAGED,
+    SettledInfo, Then,
 };
 use protocol::{Request, Response};
 use std::time::Duration;
@@ -33,14 +33,14 @@ impl Scene {
     }
 
     async fn listed(&self) -> Vec<ConflictInfo> {
-        match ask(&self.ada, Past::Conflicts { after: 0, conflicts_max: 10 }).await {
+        match ask(&self.ada, Past::Conflicts { after: 0, conflicts_max: 10, by: None }).await {
             Found::Conflicts(told) => told.conflicts,
             found => panic!("{found:?}"),
         }
     }
 
     async fn settled(&self) -> Vec<SettledInfo> {
-        match ask(&self.ada, Past::Settled { after: 0, conflicts_max: 10 }).await {
+        match ask(&self.ada, Past::Settled { after: 0, conflicts_max: 10, by: None }).await {
             Found::SettledConflicts(told) => told.conflicts,
             found => panic!("{found:?}"),
         }
@@ -62,16 +62,16 @@ async fn ask(device: &Device, past: Past) -> Found {
 }
 
 async fn claim(device: &Device, token: u64, holds: bool, seen: Option<Stamp>) -> Found {
-    ask(device, Past::Claim(Claim { number: 1, token, holds, seen })).await
+    ask(device, Past::Claim(Claim { number: 1, token, holds, seen, by: None })).await
 }
 
 async fn settle(device: &Device, token: Option<u64>) -> Found {
-    ask(device, Past::Settle { number: 1, token }).await
+    ask(device, Past::Settle { number: 1, token, by: None }).await
 }
 
 async fn restore(device: &Device, path: Vec<Name>, then: Seq, to: Option<Vec<Name>>) {
     let then = Then::Version(then);
-    let restore = Restore { path, then, to, uid: 0, gid: 0, groups: None };
+    let restore = Restore { path, then, to, uid: 0, gid: 0, groups: None, over_others: None };
     let found = ask(device, Past::Restore(restore)).await;
     assert!(matches!(found, Found::Restored(_)), "{found:?}");
 }
@@ -151,15 +151,19 @@ async fn what_was_replaced_is_had_back_and_listed_anew() {
     for path in [settled.conflict.path, settled.conflict.aside] {
         restore(&scene.bob, path.unwrap(), settled.before, None).await;
     }
-    assert_eq!(ask(&scene.bob, Past::Reopen { number: 1 }).await, Found::Reopened(1));
+    assert_eq!(ask(&scene.bob, Past::Reopen { number: 1, by: None }).await, Found::Reopened(1));
     assert_eq!(scene.party.tree(), tree);
     let again = scene.listed().await.remove(0);
     assert_eq!((&again.path, &again.aside), (&before.path, &before.aside));
     assert_eq!((again.base, again.base_since), (before.base, before.base_since));
     let again = Found::Reopened(1);
-    assert_eq!(ask(&scene.bob, Past::Reopen { number: 1 }).await, again, "the answer may be lost");
+    assert_eq!(
+        ask(&scene.bob, Past::Reopen { number: 1, by: None }).await,
+        again,
+        "the answer may be lost"
+    );
     let none = Found::Not(NotFound::NotSettled(2));
-    assert_eq!(ask(&scene.bob, Past::Reopen { number: 2 }).await, none);
+    assert_eq!(ask(&scene.bob, Past::Reopen { number: 2, by: None }).await, none);
     assert_eq!(settle(&scene.ada, None).await, Found::Settled(1));
 }
 
@@ -277,14 +281,79 @@ async fn no_number_is_given_twice_and_what_is_listed_is_counted() {
     let after = scene.party.killed();
     let ada = after.rejoin(&scene.ada).await;
     assert_eq!(ada.attached.conflicts, Some(2));
-    assert_eq!(ask(&ada, Past::Reopen { number: 1 }).await, Found::Reopened(1));
+    assert_eq!(ask(&ada, Past::Reopen { number: 1, by: None }).await, Found::Reopened(1));
     assert_eq!(listed_number(&ada).await, Some(3));
+}
+
+/// One conflict lies where everybody may look, and one where only its owner may.
+#[tokio::test(start_paused = true)]
+async fn of_a_conflict_where_a_user_may_not_search_nothing_is_told_and_nothing_done() {
+    let mut scene = Scene::new().await;
+    let shut = scene.ada.make_directory(ROOT, "shut").await;
+    let (file, base) = scene.ada.write_new(shut, "a", "base").await;
+    for device in [&mut scene.ada, &mut scene.bob] {
+        let says = device.attached.replica.0.to_string();
+        let store = device.storing(file, base, &says).await;
+        device.replay(store).await;
+    }
+    let expects = scene.ada.node(shut).await.unwrap().attributes_stamp;
+    scene.ada.replay(mode_of(shut, expects, 0o700)).await;
+    let tree = scene.party.tree();
+    let by = |uid| Some(By { uid, gid: 7, groups: Some(Vec::new()) });
+    let numbers = |told: &Conflicts| -> (Vec<u64>, Vec<(u64, String)>) {
+        let hidden = told.hidden.iter().flatten();
+        let hidden = hidden.map(|one| (one.number, one.directory.clone()));
+        (told.conflicts.iter().map(|one| one.number).collect(), hidden.collect())
+    };
+    let there = vec![(2, "/shut".to_owned())];
+    for (uid, after, expected) in [
+        (0, 0, (vec![1, 2], Vec::new())),
+        (1000, 0, (vec![1, 2], Vec::new())),
+        (7, 0, (vec![1], there.clone())),
+        (7, 1, (Vec::new(), there.clone())),
+    ] {
+        let asked = Past::Conflicts { after, conflicts_max: 10, by: by(uid) };
+        let Found::Conflicts(told) = ask(&scene.bob, asked).await else { panic!() };
+        assert_eq!(numbers(&told), expected, "{uid}");
+    }
+    let hidden = Found::Not(NotFound::Hidden("/shut".into()));
+    let (number, token, seen, his) = (2, 1, None, by(7));
+    for asked in [
+        Past::Claim(Claim { number, token, holds: true, seen, by: his.clone() }),
+        Past::Settle { number, token: None, by: his.clone() },
+        Past::Base { number, offset: 0, uid: 7, gid: 7, groups: Some(Vec::new()) },
+    ] {
+        assert_eq!(ask(&scene.bob, asked.clone()).await, hidden, "{asked:?}");
+    }
+    let base = Past::Base { number, offset: 0, uid: 1000, gid: 7, groups: None };
+    assert_eq!(ask(&scene.bob, base).await, Found::Base(b"base".to_vec().into()));
+    assert_eq!((scene.party.tree(), scene.listed().await.len()), (tree, 2));
+    // Seen to by who may, it is not listed anew by who may not.
+    let settle = Past::Settle { number, token: None, by: by(1000) };
+    assert_eq!(ask(&scene.bob, settle).await, Found::Settled(2));
+    assert_eq!(ask(&scene.bob, Past::Reopen { number, by: his.clone() }).await, hidden);
+    let settled = Past::Settled { after: 0, conflicts_max: 10, by: his };
+    let Found::SettledConflicts(told) = ask(&scene.bob, settled).await else { panic!() };
+    assert_eq!((told.conflicts.len(), told.hidden.unwrap().len()), (0, 1));
+    let reopen = Past::Reopen { number, by: by(1000) };
+    assert_eq!(ask(&scene.bob, reopen).await, Found::Reopened(2));
+    // Removed, the directory counts as it was last.
+    let aside = scene.listed().await.remove(1).aside.unwrap();
+    let conflict = scene.party.origin.conflicts("v", 2).unwrap().remove(1);
+    let beside = aside.last().unwrap().to_string();
+    scene.ada.replay(unlink_of(shut, "a", file)).await;
+    scene.ada.replay(unlink_of(shut, &beside, conflict.aside.unwrap().0)).await;
+    scene.ada.replay(unlink_of(ROOT, "shut", shut)).await;
+    assert_eq!(scene.listed().await.len(), 2);
+    let asked = Past::Conflicts { after: 1, conflicts_max: 10, by: by(7) };
+    let Found::Conflicts(told) = ask(&scene.bob, asked).await else { panic!() };
+    assert!(told.conflicts.is_empty() && told.hidden.is_some(), "{told:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_base_is_read_by_who_may_read_the_file_and_by_nobody_else() {
     let mut scene = Scene::new().await;
-    let base = |offset, uid| Past::Base { number: 1, offset, uid, gid: 7 };
+    let base = |offset, uid| Past::Base { number: 1, offset, uid, gid: 7, groups: None };
     let read = |bytes: &[u8]| Found::Base(bytes.to_vec().into());
     assert_eq!(ask(&scene.ada, base(0, 1000)).await, read(b"base"));
     assert_eq!(ask(&scene.ada, base(2, 1000)).await, read(b"se"));
@@ -308,7 +377,7 @@ async fn the_base_is_read_by_who_may_read_the_file_and_by_nobody_else() {
         let store = device.storing(file, base_stamp, &says).await;
         device.replay(store).await;
     }
-    let base = |uid| Past::Base { number: 2, offset: 0, uid, gid: 7 };
+    let base = |uid| Past::Base { number: 2, offset: 0, uid, gid: 7, groups: None };
     assert_eq!(ask(&scene.ada, base(1000)).await, read(b"secret"));
     assert_eq!(ask(&scene.ada, base(0)).await, read(b"secret"));
     assert_eq!(ask(&scene.ada, base(7)).await, Found::Not(NotFound::NotYours("b".into())));

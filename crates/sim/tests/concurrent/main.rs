@@ -137,7 +137,7 @@ impl Scene {
     }
 
     async fn conflicts(&self) -> Vec<ConflictInfo> {
-        let ask = Past::Conflicts { after: 0, conflicts_max: CONFLICTS_TOLD_MAX };
+        let ask = Past::Conflicts { after: 0, conflicts_max: CONFLICTS_TOLD_MAX, by: None };
         match self.client(0).look_back(ask).await.unwrap() {
             Found::Conflicts(told) => {
                 assert!(!told.more);
