@@ -1,5 +1,8 @@
-//! Other processes, as /proc shows them.
+//! Other processes, as /proc shows them, and what the system lets this one have.
 
+use crate::exit::{Exit, fail};
+use crate::units;
+use anyhow::Result;
 use rustix::process::{Resource, Rlimit};
 use std::path::{Path, PathBuf};
 
@@ -13,6 +16,50 @@ pub fn raise_open_files() {
     if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
         tracing::warn!(%error, "the number of open files stays limited");
     }
+}
+
+/// Less would not do for the tables of a mount, or a pack of a server.
+const FILE_BYTES_MIN: u64 = 128 << 20;
+
+/// A write beyond the limit of the size of files fails from now on, as on a full disk, and ends nobody; and
+/// files may be as large as the system lets this process make them, whatever a shell meant for its own programs. To be
+/// called before anything is written. Error: what the system lets it have is too little.
+pub fn raise_file_size(what: &str) -> Result<()> {
+    #[allow(unsafe_code, reason = "the kernel is told so by no other call")]
+    // SAFETY: to ignore a signal runs no code of ours when it comes.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+    }
+    let maximum = rustix::process::getrlimit(Resource::Fsize).maximum;
+    // What stays is told with the limit.
+    let _ = rustix::process::setrlimit(Resource::Fsize, Rlimit { current: maximum, maximum });
+    match file_bytes_max() {
+        Some(most) if most < FILE_BYTES_MIN => Err(fail(
+            Exit::Failure,
+            format!(
+                "files that this process writes may have {} at most, and {what} needs {}: raise that limit, \
+                 in a shell `ulimit -Hf unlimited`, in a unit of systemd LimitFSIZE=infinity",
+                units::show_size(most),
+                units::show_size(FILE_BYTES_MIN)
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Says in the log what is left of that limit.
+pub fn tell_file_size() {
+    if let Some(bytes_max) = file_bytes_max() {
+        tracing::warn!(
+            bytes_max,
+            "no file that this process writes may be larger (`ulimit -Hf`, LimitFSIZE=): what needs a \
+             larger one fails with EFBIG, or as on a full disk"
+        );
+    }
+}
+
+fn file_bytes_max() -> Option<u64> {
+    rustix::process::getrlimit(Resource::Fsize).current
 }
 
 /// Heaps that threads share. Each would have its own, and none gives back what another could use:
