@@ -5,9 +5,13 @@ use crate::units;
 use anyhow::Result;
 use rustix::process::{Resource, Rlimit};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 /// The most users of a file system that a message names.
 const USERS_MAX: usize = 5;
+/// How long they are looked for: what other processes use may lie on file systems that wait.
+const USERS_WITHIN: Duration = Duration::from_secs(2);
 
 /// As many open files as the system lets this process have: a cached file that is open takes one.
 pub fn raise_open_files() {
@@ -179,11 +183,37 @@ pub fn using(mountpoint: &Path) -> Vec<String> {
         .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
         .filter(|pid| *pid != std::process::id() && uses(*pid, mountpoint))
         .take(USERS_MAX)
-        .map(|pid| {
-            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            format!("{} ({pid})", name.trim())
-        })
+        .map(|pid| format!("{} ({pid})", name(pid)))
         .collect()
+}
+
+/// Processes that use a device, which may be out of sight, as above.
+pub fn using_device(device: &str) -> Vec<String> {
+    let (sender, found) = mpsc::channel();
+    let device = device.to_owned();
+    let looks = std::thread::Builder::new().spawn(move || {
+        for pid in mount::users(&device).take(USERS_MAX + 1) {
+            // Nobody may listen any more.
+            let _ = sender.send(pid);
+        }
+    });
+    if looks.is_err() {
+        return Vec::new();
+    }
+    let until = Instant::now() + USERS_WITHIN;
+    let next = || found.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
+    let named = std::iter::from_fn(next).map(|pid| (pid, name(pid)));
+    // The command that has started this process stands where its user does.
+    let parent = rustix::process::getppid().map(|pid| pid.as_raw_pid().cast_unsigned());
+    named
+        .filter(|(pid, name)| Some(*pid) != parent || name != "farfs")
+        .take(USERS_MAX)
+        .map(|(pid, name)| format!("{name} ({pid})"))
+        .collect()
+}
+
+fn name(pid: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
 }
 
 /// The links are read, never followed: nothing here waits for the file system itself.
