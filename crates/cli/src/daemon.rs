@@ -71,6 +71,7 @@ pub fn run(
     goes_on: impl FnMut() + Send + 'static,
     ready: impl FnOnce(Vec<String>) -> Result<()>,
 ) -> Result<()> {
+    processes::raise_file_size("a mount")?;
     threads::are_there("a mount")?;
     let is_made = !plan.state.exists();
     let state = State::open(&plan.state)?;
@@ -81,6 +82,7 @@ pub fn run(
     let known = state.recognise(plan.known.clone(), plan.consent)?;
     state.device_key_is_there(false, plan.consent)?;
     processes::raise_open_files();
+    processes::tell_file_size();
     let runtime = threads::runtime()?;
     let mut invitation = Invitation::Unused;
     let outcome = runtime.block_on(mounted(plan, &state, known, &mut invitation, (goes_on, ready)));

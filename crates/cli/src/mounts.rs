@@ -12,6 +12,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+mod away;
 mod noted;
 
 pub use noted::{clearing, register};
@@ -63,9 +64,19 @@ fn entries(wanted: fn(&Entry) -> bool) -> Vec<Entry> {
     entries
 }
 
-/// Whether a live mount keeps its state there.
-pub fn uses(state_directory: &Path) -> bool {
-    live().iter().any(|entry| entry.state_directory == state_directory)
+/// The live mount that keeps its state there.
+pub fn with_state(state_directory: &Path) -> Option<Entry> {
+    live().into_iter().find(|entry| entry.state_directory == state_directory)
+}
+
+/// The live mount that was mounted there: of several the one that is to be seen.
+pub fn live_at(mountpoint: &Path) -> Option<Entry> {
+    live().into_iter().filter(|entry| entry.mountpoint == mountpoint).min_by_key(Entry::is_away)
+}
+
+/// Whether a live mount is to be seen there.
+pub fn is_live_at(mountpoint: &Path) -> bool {
+    live_at(mountpoint).is_some_and(|entry| !entry.is_away())
 }
 
 /// What a path lies in.
@@ -257,7 +268,7 @@ pub fn unlisted_mountpoints(live: &[Entry]) -> Vec<PathBuf> {
     let owned = |mounted: &InKernel| own.is_root() || mounted.owner == Some(own.as_raw());
     let in_kernel: Vec<InKernel> = farfs_in_kernel().collect();
     let is_unlisted = |mounted: &&InKernel| {
-        let here = |entry: &Entry| entry.mountpoint == mounted.at;
+        let here = |entry: &Entry| entry.mountpoint == mounted.at && !entry.is_away();
         mounted.process(live, &in_kernel).is_none() && !live.iter().any(here)
     };
     let unlisted = in_kernel.iter().filter(|mounted| owned(mounted)).filter(is_unlisted);
@@ -280,8 +291,7 @@ pub fn is_dead(mountpoint: &Path) -> bool {
     let Some(owner) = top.filter(InKernel::is_farfs).and_then(|mounted| mounted.owner) else {
         return false;
     };
-    let lives = live().iter().any(|entry| entry.mountpoint == mountpoint)
-        || processes::mounted_at(mountpoint, owner).is_some();
+    let lives = is_live_at(mountpoint) || processes::mounted_at(mountpoint, owner).is_some();
     // Attributes the kernel may have cached.
     !lives && rustix::fs::statfs(mountpoint).is_err_and(|errno| errno == rustix::io::Errno::NOTCONN)
 }

@@ -234,9 +234,8 @@ fn checked(mountpoint: &Path) -> Result<PathBuf> {
     let mountpoint = mounts::spelled(mountpoint)?;
     let shown = mountpoint.display();
     let is_mounted = || {
-        let is_live = mounts::live().iter().any(|entry| entry.mountpoint == mountpoint);
         let said = || fail(Exit::Busy, format!("a farfs volume is mounted at {shown} already"));
-        if is_live { Err(said()) } else { Ok(()) }
+        if mounts::is_live_at(&mountpoint) { Err(said()) } else { Ok(()) }
     };
     is_mounted()?;
     clear_dead(&mountpoint)?;

@@ -1,10 +1,17 @@
-//! Other processes, as /proc shows them.
+//! Other processes, as /proc shows them, and what the system lets this one have.
 
+use crate::exit::{Exit, fail};
+use crate::units;
+use anyhow::Result;
 use rustix::process::{Resource, Rlimit};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 /// The most users of a file system that a message names.
 const USERS_MAX: usize = 5;
+/// How long they are looked for: what other processes use may lie on file systems that wait.
+const USERS_WITHIN: Duration = Duration::from_secs(2);
 
 /// As many open files as the system lets this process have: a cached file that is open takes one.
 pub fn raise_open_files() {
@@ -13,6 +20,50 @@ pub fn raise_open_files() {
     if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
         tracing::warn!(%error, "the number of open files stays limited");
     }
+}
+
+/// Less would not do for the tables of a mount, or a pack of a server.
+const FILE_BYTES_MIN: u64 = 128 << 20;
+
+/// A write beyond the limit of the size of files fails from now on, as on a full disk, and ends nobody; and
+/// files may be as large as the system lets this process make them, whatever a shell meant for its own programs. To be
+/// called before anything is written. Error: what the system lets it have is too little.
+pub fn raise_file_size(what: &str) -> Result<()> {
+    #[allow(unsafe_code, reason = "the kernel is told so by no other call")]
+    // SAFETY: to ignore a signal runs no code of ours when it comes.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+    }
+    let maximum = rustix::process::getrlimit(Resource::Fsize).maximum;
+    // What stays is told with the limit.
+    let _ = rustix::process::setrlimit(Resource::Fsize, Rlimit { current: maximum, maximum });
+    match file_bytes_max() {
+        Some(most) if most < FILE_BYTES_MIN => Err(fail(
+            Exit::Failure,
+            format!(
+                "files that this process writes may have {} at most, and {what} needs {}: raise that limit, \
+                 in a shell `ulimit -Hf unlimited`, in a unit of systemd LimitFSIZE=infinity",
+                units::show_size(most),
+                units::show_size(FILE_BYTES_MIN)
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Says in the log what is left of that limit.
+pub fn tell_file_size() {
+    if let Some(bytes_max) = file_bytes_max() {
+        tracing::warn!(
+            bytes_max,
+            "no file that this process writes may be larger (`ulimit -Hf`, LimitFSIZE=): what needs a \
+             larger one fails with EFBIG, or as on a full disk"
+        );
+    }
+}
+
+fn file_bytes_max() -> Option<u64> {
+    rustix::process::getrlimit(Resource::Fsize).current
 }
 
 /// Heaps that threads share. Each would have its own, and none gives back what another could use:
@@ -132,11 +183,37 @@ pub fn using(mountpoint: &Path) -> Vec<String> {
         .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
         .filter(|pid| *pid != std::process::id() && uses(*pid, mountpoint))
         .take(USERS_MAX)
-        .map(|pid| {
-            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            format!("{} ({pid})", name.trim())
-        })
+        .map(|pid| format!("{} ({pid})", name(pid)))
         .collect()
+}
+
+/// Processes that use a device, which may be out of sight, as above.
+pub fn using_device(device: &str) -> Vec<String> {
+    let (sender, found) = mpsc::channel();
+    let device = device.to_owned();
+    let looks = std::thread::Builder::new().spawn(move || {
+        for pid in mount::users(&device).take(USERS_MAX + 1) {
+            // Nobody may listen any more.
+            let _ = sender.send(pid);
+        }
+    });
+    if looks.is_err() {
+        return Vec::new();
+    }
+    let until = Instant::now() + USERS_WITHIN;
+    let next = || found.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
+    let named = std::iter::from_fn(next).map(|pid| (pid, name(pid)));
+    // The command that has started this process stands where its user does.
+    let parent = rustix::process::getppid().map(|pid| pid.as_raw_pid().cast_unsigned());
+    named
+        .filter(|(pid, name)| Some(*pid) != parent || name != "farfs")
+        .take(USERS_MAX)
+        .map(|(pid, name)| format!("{name} ({pid})"))
+        .collect()
+}
+
+fn name(pid: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
 }
 
 /// The links are read, never followed: nothing here waits for the file system itself.

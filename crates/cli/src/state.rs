@@ -20,6 +20,8 @@ use store::ordinary;
 
 /// How long a process that has no mount any more may take to end.
 const ENDING: Duration = Duration::from_secs(15);
+/// How often it is looked who uses the mount of one that is out of sight: at first that may just be ending.
+const USED_EVERY: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const FORMAT: u32 = 1;
 
@@ -80,12 +82,23 @@ impl State {
             return Ok(State { directory: directory.into(), lock });
         }
         connection::end_of_dead(|left| left.state_directory == directory)?;
-        let until = Instant::now() + ENDING;
-        while Instant::now() < until && !mounts::uses(directory) {
+        let (begun, mut looks) = (Instant::now(), 0);
+        while begun.elapsed() < ENDING {
+            let user = mounts::with_state(directory);
             if let Some(lock) = try_lock(directory)? {
                 return Ok(State { directory: directory.into(), lock });
             }
-            std::thread::sleep(LOOK_EVERY);
+            match user {
+                Some(user) if !user.is_away() => break,
+                Some(user) if begun.elapsed() >= USED_EVERY * (looks + 1) => {
+                    looks += 1;
+                    is_unused(directory, &user, &[])?;
+                }
+                _ => std::thread::sleep(LOOK_EVERY),
+            }
+        }
+        if let Some(user) = mounts::with_state(directory).filter(mounts::Entry::is_away) {
+            is_unused(directory, &user, &["programs that cannot be seen from here".into()])?;
         }
         let lock = lock(directory)?;
         Ok(State { directory: directory.into(), lock })
@@ -208,6 +221,18 @@ impl State {
         };
         write().with_context(|| format!("cannot write {}", path.display()))
     }
+}
+
+/// Of a mount that is out of sight. `unseen`: who is taken to use it if nobody is seen to.
+fn is_unused(directory: &Path, away: &mounts::Entry, unseen: &[String]) -> Result<()> {
+    let seen = away.who_uses_it();
+    let users = if seen.is_empty() { unseen } else { &seen };
+    if users.is_empty() {
+        return Ok(());
+    }
+    let said =
+        format!("the state directory {} is in use: {}", directory.display(), away.away(users));
+    Err(fail(Exit::Busy, said))
 }
 
 /// Takes away what a first mount has made that has come to nothing. `is_made`: the directory

@@ -31,8 +31,10 @@ mod replies;
 mod signals;
 mod table;
 mod tmpfile;
+mod users;
 mod watch;
 mod xattrs;
 
 pub use mounted::{Mounted, mount};
 pub use options::{KernelFlag, MountError, MountOptions, Passthrough};
+pub use users::users;

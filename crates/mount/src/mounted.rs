@@ -1,6 +1,7 @@
 //! A mount, from the moment it is there until it is gone.
 //! Holds: dropped, it is unmounted; if something is open below it, it leaves the tree at once
-//! and ends with the last use.
+//! and ends with the process. Taken out of the tree by others, it lasts until nobody uses it.
+//! Never: unmounts what somebody has mounted in its place.
 
 use crate::driver::Driver;
 use crate::fuse::Fuse;
@@ -9,6 +10,7 @@ use crate::lending::{Lending, Right};
 use crate::options::{MountError, MountOptions, check_mountpoint, refused, settings, tell};
 use crate::readahead;
 use crate::table;
+use crate::users::{is_copied, users};
 use crate::watch::Watch;
 use client::Client;
 use fuse::{Session, in_path};
@@ -36,6 +38,8 @@ pub struct Mounted {
 
 /// How often the table of mounts is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// So many looks one after the other must find that nobody uses it: a program may have been taking it up.
+const LOOKS: u32 = 2;
 
 /// Whether what is in use may be taken out of the tree.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -102,17 +106,21 @@ impl Mounted {
     /// Unmounts, unless something is in use below the mountpoint. `wait` tells when the last
     /// request has been answered.
     pub fn unmount(&self) -> Result<(), MountError> {
-        if self.has_ended() { Ok(()) } else { take_down(&self.mountpoint, Use::Respected) }
+        match self.has_ended() || !self.is_there() {
+            true => Ok(()),
+            false => take_down(&self.mountpoint, Use::Respected),
+        }
     }
 
-    /// Ready when it has been unmounted, here or from outside. Whoever has a copy of the mount in
-    /// a mount table of its own does not keep it alive: with the process it is cut off there.
+    /// Ready when it has been unmounted, here or from outside, and the last program has stopped using
+    /// it. Whoever has a copy of the mount in a mount table of its own does not keep it alive by
+    /// that alone: while nobody uses it, it is cut off there with the process.
     pub async fn wait(&self) -> Result<(), MountError> {
         let mut ended = self.ended.clone();
         tokio::select! {
             biased;
             _ = ended.wait_for(Option::is_some) => {}
-            () = self.gone_here() => return Ok(()),
+            () = self.is_of_copies_alone() => return Ok(()),
         }
         match ended.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(Err(source))) => {
@@ -124,16 +132,31 @@ impl Mounted {
         }
     }
 
-    /// Ready when the mount is in the table no more, though requests may still come.
-    async fn gone_here(&self) {
-        loop {
+    /// Ready when the mount is in the table no more, and nothing but copies keeps the kernel from
+    /// ending it. Where nobody has a copy, the kernel says by itself when the last use ends.
+    async fn is_of_copies_alone(&self) {
+        let Some(device) = &self.device else { return std::future::pending().await };
+        let mut looks = 0;
+        while looks < LOOKS {
             tokio::time::sleep(LOOK_EVERY).await;
-            let (Some(device), Ok(table)) = (&self.device, table::read()) else { continue };
-            if !table::is_mounted(&table, device) {
-                // The kernel says so by itself, if nobody has a copy.
-                tokio::time::sleep(LOOK_EVERY).await;
-                return;
+            if !is_gone_here(device) {
+                looks = 0;
+                continue;
             }
+            let device = device.clone();
+            // To look at what processes use may take long: other file systems may wait for theirs.
+            let look = tokio::task::spawn_blocking(move || is_kept_by_copies_alone(&device));
+            looks = if look.await.unwrap_or(false) { looks + 1 } else { 0 };
+        }
+    }
+
+    /// Whether it is what would be unmounted. It may be out of sight, and another mount in its place.
+    fn is_there(&self) -> bool {
+        let (Some(device), Ok(table)) = (&self.device, table::read()) else { return true };
+        match table::device_of(&table, &self.mountpoint) {
+            Some(at_it) => at_it == device,
+            // The path to it may have been renamed.
+            None => table::is_mounted(&table, device),
         }
     }
 
@@ -144,7 +167,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        if self.has_ended() {
+        if self.has_ended() || !self.is_there() {
             return;
         }
         let outcome = match take_down(&self.mountpoint, Use::Respected) {
@@ -155,6 +178,14 @@ impl Drop for Mounted {
             tracing::warn!(%error, "the mount stays behind");
         }
     }
+}
+
+fn is_gone_here(device: &str) -> bool {
+    table::read().is_ok_and(|table| !table::is_mounted(&table, device))
+}
+
+fn is_kept_by_copies_alone(device: &str) -> bool {
+    is_copied(device) && users(device).next().is_none()
 }
 
 fn take_down(mountpoint: &Path, in_use: Use) -> Result<(), MountError> {

@@ -1,4 +1,4 @@
-//! The kernel's table of mounts, as this process sees it.
+//! The kernel's table of mounts, as this process sees it, or another.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -7,6 +7,11 @@ use std::path::Path;
 /// The table: one mount a line, those above others after them.
 pub(crate) fn read() -> io::Result<String> {
     std::fs::read_to_string("/proc/self/mountinfo")
+}
+
+/// The table as another process sees it.
+pub(crate) fn of(process: u32) -> io::Result<String> {
+    std::fs::read_to_string(format!("/proc/{process}/mountinfo"))
 }
 
 /// Whether a device is mounted anywhere here. A process with a mount table of its own (a

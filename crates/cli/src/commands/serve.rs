@@ -69,8 +69,10 @@ pub struct Serve {
 impl Serve {
     pub fn run(self) -> Result<()> {
         logging::to_stderr();
+        processes::raise_file_size("a server")?;
         threads::are_there("a server")?;
         processes::raise_open_files();
+        processes::tell_file_size();
         let settings = data::settings(&self.data)?;
         let listen = data::listen_address(self.listen.clone().or(settings.listen).as_deref())?;
         is_free(listen)?;

@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 const ENDING: Duration = Duration::from_secs(30);
 /// The same for one that does not answer.
 const SILENT: Duration = Duration::from_secs(3);
-/// How long programs that hung in the mount may take to leave it.
+/// How long programs that hung in the mount may take to leave it, and its process to end where nobody
+/// uses it.
 const LEAVING: Duration = Duration::from_secs(3);
 /// How long a link that is down is given to come up.
 const CONNECTING: Duration = Duration::from_secs(2);
@@ -47,7 +48,7 @@ pub struct Umount {
 impl Umount {
     pub fn run(self) -> Result<()> {
         let mountpoint = mounts::spelled(&self.mountpoint)?;
-        let daemon = || mounts::live().into_iter().find(|entry| entry.mountpoint == mountpoint);
+        let daemon = || mounts::live_at(&mountpoint);
         // Who comes second finds nothing mounted, or what the first has mounted since.
         let alone = daemon().is_none().then(mounts::clearing);
         let daemon = daemon();
@@ -59,7 +60,12 @@ impl Umount {
             daemon.is_none() && connection::end_of_dead(|left| left.mountpoint == mountpoint)?;
         let alone = alone.filter(|_| daemon.is_none());
         let answers = daemon.as_ref().is_none_or(|daemon| send_first(daemon, self.wait.0));
-        if mounts::is_mounted(&mountpoint) {
+        // Of a mount that is out of sight something else may be in its place.
+        let is_there = match &daemon {
+            Some(daemon) if daemon.is_away() => mounts::farfs_mountpoints().contains(&mountpoint),
+            _ => mounts::is_mounted(&mountpoint),
+        };
+        if is_there {
             let patience = if is_freed { LEAVING } else { Duration::ZERO };
             unmount_within(patience, &mountpoint, self.lazy)?;
         }
@@ -156,20 +162,36 @@ fn busy(mountpoint: &Path) -> anyhow::Error {
 
 /// The next mount needs the state directory: so the daemon's end is waited for.
 fn ended(daemon: &Entry, within: Duration) -> Result<()> {
+    if has_ended_within(daemon, LEAVING) {
+        return Ok(());
+    }
+    // Programs of another mount table, or that have it from where it is out of sight already.
+    let serves = mounts::with_state(&daemon.state_directory).is_some_and(|now| now == *daemon);
+    let users = if serves && daemon.is_away() { daemon.who_uses_it() } else { Vec::new() };
+    if !users.is_empty() {
+        return Err(fail(Exit::Busy, daemon.away(&users)));
+    }
+    if has_ended_within(daemon, within.saturating_sub(LEAVING)) {
+        return Ok(());
+    }
+    Err(fail(
+        Exit::Busy,
+        format!(
+            "unmounted, but the farfs process {0} has not ended after {1}; the volume can be mounted \
+             again when it has (`kill -CONT {0}` wakes it if it was stopped, `kill {0}` ends it)",
+            daemon.pid,
+            units::show_secs(within.as_secs())
+        ),
+    ))
+}
+
+fn has_ended_within(daemon: &Entry, within: Duration) -> bool {
     let until = Instant::now() + within;
     while processes::started(daemon.pid) == Some(daemon.started) {
         if Instant::now() >= until {
-            return Err(fail(
-                Exit::Busy,
-                format!(
-                    "unmounted, but the farfs process {0} has not ended after {1}; the volume \
-                     can be mounted again when it has (`kill -CONT {0}` wakes it if it was stopped)",
-                    daemon.pid,
-                    units::show_secs(within.as_secs())
-                ),
-            ));
+            return false;
         }
         std::thread::sleep(LOOK_EVERY);
     }
-    Ok(())
+    true
 }

@@ -8,6 +8,7 @@
 
 mod arguments;
 mod damage;
+mod file_size;
 mod filled;
 mod full;
 mod identity;

@@ -6,6 +6,7 @@
     reason = "tests of real mounts open files and start processes"
 )]
 
+mod away;
 mod users;
 
 use e2e::contents::noise;
