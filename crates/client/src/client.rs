@@ -5,7 +5,7 @@
 
 use crate::company::Company;
 use crate::connection::Connection;
-use crate::effects::{effects_here, objection};
+use crate::effects::effects_asked;
 use crate::failures::of_missing;
 pub(crate) use crate::failures::{error_of, failed, log_failed, stop};
 use crate::files::Files;
@@ -18,7 +18,7 @@ use crate::plan::Plans;
 use crate::ranks::{self, Rank, Ranked};
 use crate::reserved::Reserved;
 use crate::seek::Seeking;
-use crate::shown::Hidden;
+use crate::shown::{Hidden, named_now};
 use crate::status::Counters;
 use crate::types::{Done, Error, Kernel, Need, Settings, Step, Stop};
 use crate::waiters::Waiters;
@@ -380,10 +380,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut ids = Ids::new(replica, core.meta.counter, &core.log);
         let merged = self.numbers().merged();
         let tree = Tree::new(&*write as &dyn Read, epoch).with_merged(merged.as_deref());
-        let mut change = build(&tree, &mut ids)?;
-        for file in change.named_mut() {
-            *file = tree.now(*file).map_err(stop)?;
-        }
+        let change = named_now(&tree, build(&tree, &mut ids)?)?;
         let (counter, at) = (ids.counter(), ids.at);
         // A full disk keeps nobody from removing what has filled it.
         let frees = matches!(change, Change::Unlink { .. });
@@ -397,13 +394,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             at: at.unwrap_or_else(|| self.inner.world.clock.time()),
             change,
         };
-        if let Some(objection) = crate::past::objection(&update, &tree).map_err(stop)? {
-            return Err(Error::Objection(objection).into());
-        }
-        let effects = effects_here(&update, &tree)
-            .map_err(stop)?
-            .map_err(|problem| Error::Objection(objection(&problem)))?;
-        crate::xattrs::fit(&update, &effects)?;
+        let effects = effects_asked(&update, &tree)?;
         let is_store = matches!(update.change, Change::Store { .. });
         if effects.nodes.is_empty() && effects.entries.is_empty() && !is_store {
             return Ok(Done { value: (update, effects), wait: None });

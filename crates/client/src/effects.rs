@@ -3,6 +3,8 @@
 //! that something pending took away does not show because the rest of that is not known here.
 //! From: DESIGN, "The client".
 
+use crate::client::stop;
+use crate::types::{Error, Step};
 use model::{Change, Effects, FileId, Name, Node, Problem, Update, View, judge};
 use protocol::Objection;
 use volume::partial::{Missing, Tree};
@@ -35,6 +37,18 @@ pub(crate) fn effects_here(
         }
         (_, outcome) => Ok(outcome),
     }
+}
+
+/// What a program asks for does here, if it may be done.
+pub(crate) fn effects_asked(update: &Update, tree: &Tree<'_>) -> Step<Effects> {
+    if let Some(objection) = crate::past::objection(update, tree).map_err(stop)? {
+        return Err(Error::Objection(objection).into());
+    }
+    let effects = effects_here(update, tree)
+        .map_err(stop)?
+        .map_err(|problem| Error::Objection(objection(&problem)))?;
+    crate::xattrs::fit(update, &effects)?;
+    Ok(effects)
 }
 
 /// What an update that is pending does here. What it makes shows, also where the replica above has something

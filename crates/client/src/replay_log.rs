@@ -6,7 +6,7 @@
 
 use crate::asking::unexpected;
 use crate::client::{Client, Core, error_of};
-use crate::home::{forget_home, is_home, note_home};
+use crate::home::{note_home, note_lacking};
 use crate::needs::files_of;
 use crate::pace::eager_bytes;
 use crate::parcel::Parcel;
@@ -290,8 +290,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 .note(core, &mut *write, &judged, sending.ahead)
                 .and_then(|()| self.going_said(&*write, submitted, &said.turned_down, &taking))
                 .and_then(|going| {
-                    merged.pairs().for_each(|(from, to)| self.numbers().merge(from, to));
-                    merged.rename(&mut core.log, &mut *write)?;
+                    self.go_on_in(&merged, core, &mut *write)?;
                     let anew = (!merged.is_none()).then_some(&said.turned_down[..]);
                     self.commit_learnt(core, write, learnt, (None, anew), going)
                 });
@@ -459,39 +458,6 @@ fn rested(
     let had_part = forget_part(write, file, update.stamp.number).map_err(error_of)?;
     forget_unsent(write, file, update.stamp.number).map_err(error_of)?;
     Ok((had_part && matches!(verdict, Verdict::Taken(_))).then_some((file, update.stamp)))
-}
-
-/// The replica above lacks these chunks of updates that it has not judged, and has the others, as
-/// far as it could look.
-fn note_lacking(
-    core: &mut Core,
-    write: &mut dyn Write,
-    rest: &[Update],
-    missing: &[ChunkName],
-) -> Result<(), Error> {
-    for name in missing {
-        forget_home(write, name).map_err(error_of)?;
-        for update in rest {
-            core.plans.note_missing(update.stamp.number, name);
-        }
-    }
-    if missing.len() >= MISSING_TOLD_MAX {
-        return Ok(());
-    }
-    let missing: BTreeSet<&ChunkName> = missing.iter().collect();
-    for update in rest {
-        let Some(plan) = core.plans.get(update.stamp.number) else { continue };
-        // What hangs below a recipe chunk that is missing is not known there.
-        if plan.recipe.keys().any(|name| missing.contains(name)) {
-            continue;
-        }
-        for name in plan.data.keys().filter(|name| !missing.contains(name)) {
-            if !is_home(write, name).map_err(error_of)? {
-                note_home(write, name).map_err(error_of)?;
-            }
-        }
-    }
-    Ok(())
 }
 
 /// What the kernel may show that an update which was turned down had made.

@@ -12,7 +12,7 @@ mod resting;
 mod tests;
 
 pub(crate) use hidden::{Hidden, Unshown};
-pub(crate) use merged::Merged;
+pub(crate) use merged::{Merged, named_now};
 
 use crate::client::{Client, Core, error_of, stop};
 use crate::effects::{effects_of_pending, names_alone, shows_nothing};

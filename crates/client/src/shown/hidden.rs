@@ -195,6 +195,23 @@ mod tests {
     }
 
     #[test]
+    fn of_a_file_whose_updates_do_not_show_nothing_is_learnt_without_them() {
+        let resting = |file: u64| Unshown { files: files(&[file]), ..Unshown::default() };
+        let mut hidden = Hidden::default();
+        hidden.show(resting(7));
+        assert!(!hidden.is_none() && !hidden.is_awaited());
+        assert!(hidden.would_show(&files(&[7])) && !hidden.would_show(&files(&[8])));
+        hidden.rest(resting(8));
+        assert!(hidden.would_show(&files(&[8])));
+        hidden.show(unshown(&[9]));
+        assert!(!hidden.would_show(&files(&[8])), "it shows by now");
+        hidden.rest(resting(8));
+        assert!(!hidden.would_show(&files(&[8])), "calls wait for 9");
+        hidden.learn(&files(&[8]));
+        assert!(hidden.is_unshown());
+    }
+
+    #[test]
     fn however_much_cannot_be_learnt_the_asking_ends() {
         let all: Vec<u64> = (1..=2 * ASKED_MAX as u64).collect();
         let mut hidden = hidden(&all);

@@ -4,14 +4,15 @@
 //! itself where it is done.
 
 use super::PAGE_UPDATES;
-use crate::types::Error;
+use crate::client::{Client, Core, stop};
+use crate::types::{Error, Step};
 use crate::undo::of_log;
-use model::{FileId, Update};
-use protocol::Verdict;
+use model::{Change, FileId, Update};
+use protocol::{Upstream, Verdict};
 use std::collections::BTreeMap;
-use store::Write;
+use store::{Containers, Write};
 use update_log::UpdateLog;
-use volume::partial::{self, Touched};
+use volume::partial::{self, Touched, Tree};
 
 /// Directories that were to be made, each with the one that it is.
 pub(crate) struct Merged(BTreeMap<FileId, FileId>);
@@ -25,18 +26,13 @@ impl Merged {
         Merged(judged.iter().filter_map(merged).collect())
     }
 
-    /// Each directory that was to be made, and what it is.
-    pub fn pairs(&self) -> impl Iterator<Item = (FileId, FileId)> {
-        self.0.iter().map(|(from, to)| (*from, *to))
-    }
-
     pub fn is_none(&self) -> bool {
         self.0.is_empty()
     }
 
     /// What is pending and names one of them names the other from here on; it does not show until it is shown
     /// anew.
-    pub fn rename(&self, log: &mut UpdateLog, write: &mut dyn Write) -> Result<(), Error> {
+    pub(super) fn rename(&self, log: &mut UpdateLog, write: &mut dyn Write) -> Result<(), Error> {
         let mut from = 0;
         while !self.is_none() {
             let page = log.pending_from(from, PAGE_UPDATES).map_err(of_log)?;
@@ -65,5 +61,31 @@ impl Merged {
             }
         }
         is_renamed.then_some(update)
+    }
+}
+
+/// A change that names what is there by now: who has come to a directory that was one with another meanwhile means
+/// that one.
+pub(crate) fn named_now(tree: &Tree<'_>, mut change: Change) -> Step<Change> {
+    for file in change.named_mut() {
+        *file = tree.now(*file).map_err(stop)?;
+    }
+    Ok(change)
+}
+
+impl<U: Upstream, C: Containers> Client<U, C> {
+    /// Before that is committed: who has come to one of them goes on in the other, and so does what is
+    /// pending.
+    pub(crate) fn go_on_in(
+        &self,
+        merged: &Merged,
+        core: &mut Core,
+        write: &mut dyn Write,
+    ) -> Result<(), Error> {
+        for (from, to) in &merged.0 {
+            tracing::debug!(%from, %to, "a directory that was made here was there already");
+            self.numbers().merge(*from, *to);
+        }
+        merged.rename(&mut core.log, write)
     }
 }

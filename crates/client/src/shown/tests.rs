@@ -1,7 +1,7 @@
 use super::*;
 use crate::meta::Taken;
 use model::{Change, Kind, Name, Node, ReplicaId, Seq, Stamp, Time, View, Whiteout};
-use protocol::{EntryState, NodeState};
+use protocol::{EntryState, NodeState, Verdict};
 use std::sync::Arc;
 use store::Tables;
 use store::memory::{MemoryJournal, MemoryTables};
@@ -112,4 +112,76 @@ fn what_stands_for_a_name_that_was_moved_away_shows_there() {
     };
     check(&[("old", FILE)], left(false), &["old", "new"], &["13", "11"]);
     check(&[("old", FILE)], left(true), &["old", "new"], &["12", "11"]);
+}
+
+fn update(log: &UpdateLog, change: Change) -> Update {
+    let stamp = Stamp::new(ReplicaId(1), log.next_number());
+    Update { stamp, uid: 0, at: Time::default(), change }
+}
+
+fn make(parent: FileId, name: &str, file: FileId, kind: Kind) -> Change {
+    let name = named(name);
+    let (target, rdev, born) = (None, None, None);
+    Change::Make { parent, name, file, kind, mode: 0o755, uid: 0, gid: 0, target, rdev, born }
+}
+
+const MINE: FileId = FileId(20);
+const THEIRS: FileId = FileId(21);
+
+/// The root, with a directory of somebody else's in it, all of whose names are not known.
+fn said() -> States {
+    let root = Node::root_directory(0, 0, Time::default());
+    let seq = Seq(1);
+    let nodes = [FileId::ROOT, THEIRS]
+        .map(|file| NodeState { file, seq, node: Some(root.clone()) })
+        .into_iter()
+        .chain([NodeState { file: MINE, seq, node: None }]);
+    let (directory, name) = (FileId::ROOT, named("d"));
+    let entry = EntryState { directory, name, seq, file: Some(THEIRS) };
+    States { nodes: nodes.collect(), entries: vec![entry] }
+}
+
+#[test]
+fn what_was_made_here_shows_though_the_name_was_taken_meanwhile() {
+    check(&[("d", OTHER)], vec![make(FileId::ROOT, "d", MINE, Kind::Directory)], &["d"], &["20"]);
+}
+
+#[test]
+fn what_is_pending_in_a_directory_that_was_there_goes_on_in_that() {
+    let tables = MemoryTables::default();
+    let (mut log, _) = UpdateLog::open(Arc::new(MemoryJournal::default()), 0, 0, 2).unwrap();
+    let directory = update(&log, make(FileId::ROOT, "d", MINE, Kind::Directory));
+    log.append(directory.clone()).unwrap();
+    log.append(update(&log, make(MINE, "f", FILE, Kind::File))).unwrap();
+    let mut write = tables.write().unwrap();
+    let states = said();
+    let as_of = (&Taken::default(), EPOCH);
+    let shown = |write: &dyn Read, directory: FileId| {
+        Tree::new(write, 0).entry(directory, &named("f")).unwrap_or_default()
+    };
+    let root = NodeState { file: FileId::ROOT, seq: Seq(1), node: states.nodes[0].node.clone() };
+    let before = States { nodes: vec![root], entries: Vec::new() };
+    partial::take_states(&mut *write, &before, EPOCH).unwrap();
+    show_pending(&mut *write, &log, as_of, &Gone::Updates(&[])).unwrap();
+    assert_eq!(shown(&*write, MINE), Some(FILE));
+    // The replica above says that it was there.
+    let (name, merged) = (named("d"), Some(THEIRS));
+    let verdict = Verdict::KeptAside { seq: Seq(1), directory: FileId::ROOT, name, merged };
+    log.retire(&directory);
+    partial::take_states(&mut *write, &states, EPOCH).unwrap();
+    let gone = Gone::Updates(std::slice::from_ref(&directory));
+    // Without going on there it does not show, and it is known that it does not.
+    let unshown = show_pending(&mut *write, &log, as_of, &gone).unwrap();
+    assert!(unshown.needs.is_empty() && unshown.files == BTreeSet::from([FILE]));
+    Merged::by(&[(&directory, &verdict)]).rename(&mut log, &mut *write).unwrap();
+    let unshown = show_pending(&mut *write, &log, as_of, &gone).unwrap();
+    assert!(unshown.needs.is_empty() && unshown.files.is_empty());
+    assert_eq!(shown(&*write, THEIRS), Some(FILE));
+    assert_eq!(shown(&*write, MINE), None);
+    // Who has come to the one means the other.
+    let merged = [(MINE, THEIRS)].into();
+    let tree = Tree::new(&*write as &dyn Read, 0).with_merged(Some(&merged));
+    assert_eq!(tree.entry(MINE, &named("f")).unwrap(), Some(FILE));
+    let named_there = named_now(&tree, make(MINE, "g", OTHER, Kind::File)).ok().unwrap();
+    assert_eq!(named_there, make(THEIRS, "g", OTHER, Kind::File));
 }
