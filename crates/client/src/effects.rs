@@ -51,25 +51,29 @@ pub(crate) fn effects_asked(update: &Update, tree: &Tree<'_>) -> Step<Effects> {
     Ok(effects)
 }
 
-/// What an update that is pending does here. What it makes shows, also where the replica above has something
-/// of that name by now, or may have: the name was free when it was made, and what becomes of the two is for that to
-/// say.
+/// What an update that is pending does here. The name that it gives shows, also where the replica above has
+/// something of that name by now, or may have: it was free when it was given, and what becomes of the two is for that
+/// to say.
 pub(crate) fn effects_of_pending(
     update: &Update,
     tree: &Tree<'_>,
 ) -> Result<Result<Effects, Problem>, Missing> {
     let outcome = effects_here(update, tree);
-    let Change::Make { parent, name, file, .. } = &update.change else { return outcome };
-    let is_taken = match &outcome {
-        Err(Missing::Entry(directory, unknown)) => (directory, unknown) == (parent, name),
-        Ok(Err(Problem::NameTaken { .. })) => true,
-        _ => false,
+    let free = match &update.change {
+        Change::Make { parent, name, .. } | Change::Link { parent, name, .. } => (*parent, name),
+        Change::Rename { to, to_name, over: None, exchange: false, .. } => (*to, to_name),
+        _ => return outcome,
     };
-    if !is_taken {
-        return outcome;
+    match &outcome {
+        Err(Missing::Entry(directory, name)) if (*directory, name) == free => {}
+        Ok(Err(_)) => {}
+        _ => return outcome,
     }
-    let view = BeforeBirth { tree, unborn: Some(*file) };
-    judge(update, &WithFree { view, free: (*parent, name) })
+    let view = BeforeBirth { tree, unborn: update.makes() };
+    match judge(update, &WithFree { view, free }) {
+        Ok(Ok(effects)) => Ok(Ok(effects)),
+        _ => outcome,
+    }
 }
 
 /// A store into a file that is not there shows nothing.

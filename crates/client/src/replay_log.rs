@@ -274,6 +274,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let _pressed = self.pressed();
         let (mut stale, mut outcome) = (Vec::<Changed>::new(), Ok(()));
         let mut said = Said::default();
+        let is_merged;
         {
             let mut core = self.core();
             let core = &mut *core;
@@ -287,7 +288,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let learnt = files_of(&submitted.states);
             let merged = Merged::by(&judged);
             let noted = said
-                .note(core, &mut *write, &judged, sending.ahead)
+                .note(
+                    core,
+                    &mut *write,
+                    &judged,
+                    (sending.ahead, self.numbers().merged().is_some()),
+                )
                 .and_then(|()| self.going_said(&*write, submitted, &said.turned_down, &taking))
                 .and_then(|going| {
                     self.go_on_in(&merged, core, &mut *write)?;
@@ -305,6 +311,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             core.unsaved = true;
             self.taking_noted(taking);
+            is_merged = !merged.is_none();
             core.judged_of(judged.iter().map(|(update, _)| *update), sending.ahead);
             self.note_judged(core, &judged, sending);
             core.forget_settled();
@@ -322,7 +329,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         for (file, version) in said.grounds {
             outcome = outcome.and(self.was_taken(file, version));
         }
-        self.forget(&stale);
+        self.forget_after_verdicts(&stale, is_merged);
         self.acknowledge_company();
         if !submitted.verdicts.is_empty() {
             self.note_progress();
@@ -392,10 +399,15 @@ impl Said {
         core: &mut Core,
         write: &mut dyn Write,
         judged: &[(&Update, &Verdict)],
-        ahead: bool,
+        (ahead, may_be_renamed): (bool, bool),
     ) -> Result<(), Error> {
         for (update, verdict) in judged {
             let number = update.stamp.number;
+            if may_be_renamed && let Some(now) = core.log.get(number).map_err(of_log)? {
+                // It shows as that, and left before it named another directory.
+                partial::forget_local(write, number, &Touched::by(&now))
+                    .map_err(|error| Error::Failed(error.to_string()))?;
+            }
             self.retired.extend(retire(core, update, ahead));
             partial::forget_local(write, number, &Touched::by(update))
                 .map_err(|error| Error::Failed(error.to_string()))?;

@@ -51,12 +51,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// False: nothing was done.
     fn show_resting(&self, core: &mut Core, gone: &[Update]) -> Result<bool, Error> {
-        if core.behind || !core.hidden.is_none() {
+        if core.behind || !core.hidden.is_all_known() {
             return Ok(false);
         }
         let mut write = self.inner.tables.write().map_err(error_of)?;
         let Some(resting) = Resting::on(&*write, &core.log, gone)? else { return Ok(false) };
         let files: Vec<FileId> = resting.files().collect();
+        if core.hidden.rest_on(&files.iter().copied().collect()) {
+            return Ok(false);
+        }
         let Some(unshown) = resting.show(&mut *write, &core.meta.taken_now(), core.meta.epoch)?
         else {
             return Ok(false);

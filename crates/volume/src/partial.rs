@@ -148,7 +148,7 @@ impl<'a> Tree<'a> {
         mut each: impl FnMut(Name, FileId) -> Result<(), Missing>,
     ) -> Result<(), Missing> {
         if !self.is_complete(directory)? {
-            return Err(Missing::Directory(directory));
+            return Err(Missing::Directory(self.now(directory)?));
         }
         self.scan(directory, |name, file| each(name, file).map(|()| true))
     }
@@ -311,11 +311,12 @@ impl View for Tree<'_> {
         if let Some((_, node)) = self.last.borrow().as_ref().filter(|(last, _)| *last == file) {
             return Ok(node.clone());
         }
-        let row = self.row(self.now(file)?)?;
+        let now = self.now(file)?;
+        let row = self.row(now)?;
         let mut node = match (&row.local, &row.up) {
             (Some(local), _) => local.node.clone(),
             (None, Some(up)) if up.epoch >= self.epoch => up.node.clone(),
-            _ => return Err(Missing::Node(file)),
+            _ => return Err(Missing::Node(now)),
         };
         if let (true, Some(accessed), Some(node)) = (self.with_accesses, row.accessed, &mut node) {
             accessed.show(node);
@@ -339,7 +340,7 @@ impl View for Tree<'_> {
 
     fn is_empty(&self, directory: FileId) -> Result<bool, Missing> {
         if !self.is_complete(directory)? {
-            return Err(Missing::Directory(directory));
+            return Err(Missing::Directory(self.now(directory)?));
         }
         let mut empty = true;
         self.scan(directory, |_, _| {

@@ -50,8 +50,12 @@ pub(crate) struct Hidden {
 impl Hidden {
     /// Everything that is pending shows.
     pub fn is_none(&self) -> bool {
-        let all_known = self.waiting.is_empty() && self.left.is_empty() && !self.learnt;
-        all_known && self.resting.is_empty()
+        self.is_all_known() && self.resting.is_empty()
+    }
+
+    /// Everything that is pending shows, but for what cannot be done as things stand.
+    pub fn is_all_known(&self) -> bool {
+        self.waiting.is_empty() && self.left.is_empty() && !self.learnt
     }
 
     /// What is to be asked for next.
@@ -100,7 +104,8 @@ impl Hidden {
         self.learnt |= self.rest_on(learnt);
     }
 
-    fn rest_on(&self, learnt: &BTreeSet<FileId>) -> bool {
+    /// Whether updates of one of these files do not show since they cannot be done.
+    pub fn rest_on(&self, learnt: &BTreeSet<FileId>) -> bool {
         let (few, many) = match self.resting.len() < learnt.len() {
             true => (&self.resting, learnt),
             false => (learnt, &self.resting),

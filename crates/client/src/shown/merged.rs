@@ -12,7 +12,7 @@ use protocol::{Upstream, Verdict};
 use std::collections::BTreeMap;
 use store::{Containers, Write};
 use update_log::UpdateLog;
-use volume::partial::{self, Touched, Tree};
+use volume::partial::{self, Changed, Touched, Tree};
 
 /// Directories that were to be made, each with the one that it is.
 pub(crate) struct Merged(BTreeMap<FileId, FileId>);
@@ -87,5 +87,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.numbers().merge(*from, *to);
         }
         merged.rename(&mut core.log, write)
+    }
+
+    /// What the kernel may show that is not so any more. `is_merged`: two directories are one.
+    pub(crate) fn forget_after_verdicts(&self, stale: &[Changed], is_merged: bool) {
+        self.forget(stale);
+        if let Some(kernel) = self.inner.kernel.get().filter(|_| is_merged) {
+            // What was in neither of them may be in the one.
+            kernel.forget_absent();
+        }
     }
 }
