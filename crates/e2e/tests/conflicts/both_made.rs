@@ -88,7 +88,7 @@ fn two_machines_that_unpack_into_directories_of_one_name_miss_nothing_and_meet_n
     for (name, mount) in &mounts {
         eventually(SOON, &format!("{name} sees all of it"), || shows(mount));
         for round in 0..ROUNDS {
-            let names = fs::read_dir(mount.path(&format!("d{round}/in"))).unwrap();
+            let names = fs::read_dir(mount.path(format!("d{round}/in"))).unwrap();
             assert_eq!(names.count(), 2, "{name}, d{round}");
         }
     }
