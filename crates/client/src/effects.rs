@@ -69,6 +69,10 @@ pub(crate) fn effects_of_pending(
         Ok(Err(_)) => {}
         _ => return outcome,
     }
+    // What something else that is pending shows there stays.
+    if tree.entry_shown_by(free.0, free.1)?.0.is_some() {
+        return outcome;
+    }
     let view = BeforeBirth { tree, unborn: update.makes() };
     match judge(update, &WithFree { view, free }) {
         Ok(Ok(effects)) => Ok(Ok(effects)),

@@ -5,7 +5,7 @@
 
 use crate::client::{Client, ClientError, Core};
 use crate::damage::Torn;
-use crate::effects::{effects_of_pending, shows_nothing};
+use crate::effects::effects_here;
 use crate::files::{forget_written, sized};
 use crate::kin::REMEMBERED_MAX;
 use crate::meta::Meta;
@@ -166,14 +166,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 if meta.is_taken(update.stamp.number) {
                     return Ok(Redone::Done);
                 }
-                let effects = match effects_of_pending(update, &Tree::new(&*write as &dyn Read, 0))
-                {
-                    Ok(Ok(effects)) if shows_nothing(update, &effects) => {
-                        return Ok(Redone::Hidden);
-                    }
+                let effects = match effects_here(update, &Tree::new(&*write as &dyn Read, 0)) {
                     Ok(Ok(effects)) => effects,
                     // The origin will say what becomes of it.
-                    Ok(Err(_)) => return Ok(Redone::Hidden),
+                    Ok(Err(_)) => return Ok(Redone::Done),
                     Err(missing) if missing.file().is_some() => return Ok(Redone::Hidden),
                     Err(missing) => return Err(missing.into()),
                 };
