@@ -17,6 +17,7 @@ use world::Clock;
 
 const PARTIAL: WantedMode = WantedMode::Fixed(Mode::Partial);
 const APPENDS: OpenFlags = OpenFlags { read: false, write: true, truncate: false, append: true };
+const READS: OpenFlags = OpenFlags { read: true, write: false, truncate: false, append: false };
 const LENGTH: usize = 300;
 /// How often each file is opened, appended to and closed.
 const TIMES: u64 = 6;
@@ -151,4 +152,53 @@ fn nor_does_he_where_a_directory_in_that_is_made_by_both_as_well() {
 #[test]
 fn nor_when_both_machines_are_killed() {
     check_all("/in", true);
+}
+
+/// What is pending in such a directory shows after a kill, also where there is no link any more.
+#[test]
+fn what_is_pending_in_it_shows_after_a_kill_without_a_link() {
+    sim::run::paused(async {
+        let room = Room::new(1, false);
+        let origin = OriginMachine::start(&room, Limits::simulated()).unwrap();
+        let machine = |number| ClientMachine::invited(&room, &origin, number, line(20), PARTIAL);
+        let (mut ada, mut bob) = (machine(0), machine(1));
+        let (hers, his) = (ada.start().await.unwrap(), bob.start().await.unwrap());
+        let (mut ada_does, mut bob_does) = (Programs::default(), Programs::default());
+        let list = |path| Operation::List { path, page: 100 };
+        perform(&mut bob_does, &his, list(Path(Vec::new()))).await;
+        room.clock.sleep(Duration::from_secs(8)).await;
+        room.network.cut(bob.line, Duration::ZERO);
+        directory(&mut ada_does, &hers, "d").await;
+        room.clock.sleep(Duration::from_secs(2)).await;
+        directory(&mut bob_does, &his, "d").await;
+        room.network.restore(bob.line);
+        while his.status().pending.updates > 0 {
+            room.clock.sleep(Duration::from_millis(10)).await;
+        }
+        perform(&mut bob_does, &his, list(Path::new("d"))).await;
+        // A checkpoint is made every few seconds; what is meant here is one that is not waited for.
+        room.clock.sleep(Duration::from_millis(500)).await;
+        room.network.cut(bob.line, Duration::ZERO);
+        let path = Path::new("d/after");
+        let create = Operation::Create { path: path.clone(), mode: 0o644, slot: 0 };
+        perform(&mut bob_does, &his, create).await;
+        let write = Operation::Append { slot: 0, length: LENGTH, version: 7 };
+        perform(&mut bob_does, &his, write).await;
+        perform(&mut bob_does, &his, Operation::Close { slot: 0 }).await;
+        drop(his);
+        bob.stop(End::Killed, Duration::ZERO);
+        let his = bob.launch().unwrap();
+        let mut bob_does = Programs::default();
+        let open = Operation::Open { path: path.clone(), slot: 0, flags: READS };
+        perform(&mut bob_does, &his, open).await;
+        let read = Operation::Read { slot: 0, offset: 0, length: LENGTH };
+        assert_eq!(bob_does.perform(&his, &read).await, Outcome::Bytes(stretch(7, LENGTH)));
+        perform(&mut bob_does, &his, Operation::Close { slot: 0 }).await;
+        room.network.restore(bob.line);
+        check::settled(&room, &[ada, bob], true).await.unwrap();
+        let tree = check::origin_tree(&origin).await.unwrap();
+        let found = tree.0.get(&path).and_then(|leaf| leaf.contents.clone());
+        assert_eq!(found.as_deref(), Some(&stretch(7, LENGTH)));
+        room.network.close();
+    });
 }

@@ -89,9 +89,21 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         merged.rename(&mut core.log, write)
     }
 
+    /// After that was committed: all that is pending shows as it is to, with the same commit.
+    pub(crate) fn shown_with_merged(&self, core: &mut Core) -> Result<(), Error> {
+        core.hidden.ask_again();
+        self.note_hides(core);
+        Self::recount(core);
+        Ok(())
+    }
+
     /// What the kernel may show that is not so any more. `is_merged`: two directories are one.
     pub(crate) fn forget_after_verdicts(&self, stale: &[Changed], is_merged: bool) {
         self.forget(stale);
+        if is_merged {
+            // Only with what was told with the verdicts does what is pending show in the one that it goes on in.
+            self.inner.checkpoint_wanted.notify_one();
+        }
         if let Some(kernel) = self.inner.kernel.get().filter(|_| is_merged) {
             // What was in neither of them may be in the one.
             kernel.forget_absent();
