@@ -6,7 +6,7 @@ use crate::life::Drawn;
 use crate::soundness::Pass;
 use minicbor::{Decode, Encode};
 use model::{Allowance, ReplicaId, Seq};
-use protocol::{Access, Cutter};
+use protocol::{Access, Cutter, Run};
 use std::collections::BTreeSet;
 use store::{Read, StoreError, Write};
 
@@ -81,6 +81,9 @@ pub struct Meta {
     /// By which the replica above tells this client from one that began with a copy of this.
     #[n(24)]
     pub life: Option<Drawn>,
+    /// The runs of the replica above, as it last said. None: it did not say.
+    #[n(25)]
+    pub runs: Option<Vec<Run>>,
 }
 
 /// A bound of the numbers of updates and of the counters of files.
@@ -136,6 +139,7 @@ impl Default for Meta {
             current: None,
             pass: None,
             life: None,
+            runs: None,
         }
     }
 }
@@ -234,6 +238,7 @@ mod tests {
             current: None,
             pass: None,
             life: None,
+            runs: None,
         }
     }
 
@@ -276,6 +281,14 @@ mod tests {
         let carried = Some(Carried { rate_down: 300, round_trip: 9 });
         let meta = Meta { carried, ..Meta::default() };
         assert!(meta.encode().ends_with(&[0x82, 0x19, 1, 0x2c, 9]), "{:x?}", meta.encode());
+        assert_eq!(Meta::decode(&meta.encode()).unwrap(), meta);
+    }
+
+    #[test]
+    fn the_runs_of_the_replica_above_are_in_the_row() {
+        let runs = Some(vec![Run { from: Seq(2), drawn: 7 }]);
+        let meta = Meta { runs, ..Meta::default() };
+        assert!(meta.encode().ends_with(&[0xf6, 0x81, 0x82, 2, 7]), "{:x?}", meta.encode());
         assert_eq!(Meta::decode(&meta.encode()).unwrap(), meta);
     }
 

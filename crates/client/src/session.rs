@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::epoch::Told;
 use crate::meta::Taken;
 use crate::mode;
-use crate::set_back::FOREIGN_AGAIN_AFTER;
+use crate::set_back::{FOREIGN_AGAIN_AFTER, last_ones};
 use crate::types::{Error, Need, Stop};
 use model::FileId;
 use protocol::{
@@ -198,7 +198,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let sent = self.inner.world.clock.outer_moment();
         let claims = self.locks().claims(FILES_CLAIMED_MAX);
         let overtaken = self.connection().overtaken;
-        let life = self.life_to_attach_by();
+        let (life, heard) = (self.life_to_attach_by(), self.heard()?);
         let request = {
             let core = self.core();
             Attach {
@@ -207,6 +207,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 seen: core.meta.seen,
                 locks: (!claims.is_empty()).then(|| claims.clone()),
                 life,
+                heard,
             }
         };
         let answer = self.inner.upstream.ask(Class::Interactive, Request::Attach(request)).await;
@@ -241,6 +242,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.take_identity(&attached, life)?;
         {
             let mut core = self.core();
+            // Before what is told in the last of them.
+            core.meta.runs = attached.runs.map(last_ones);
             // What was submitted and not taken is waiting again.
             core.log.returned_after(attached.taken);
             core.log.submitted(&taken.ahead);

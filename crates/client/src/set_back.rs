@@ -1,5 +1,5 @@
 //! A server that was set back to an earlier state, as from a backup: it has fewer changes than this
-//! client was told of. And one that has another volume by now.
+//! client was told of, or others in their place. And one that has another volume by now.
 //! Holds: what is cached here of versions that the server has lost is not let go before the user
 //! has said so.
 //! From: DESIGN, "The client"; nothing that was acknowledged is lost silently.
@@ -10,17 +10,18 @@ use crate::presence::Presence;
 use crate::types::Error;
 use crate::upkeep::LEAVE_WITHIN;
 use model::Seq;
-use protocol::{Attached, Class, Request, Tail, Upstream};
+use protocol::{Attached, Class, Heard, RUNS_MAX, Request, Run, Tail, Upstream};
 use std::time::Duration;
 use store::{Containers, Durability, Read, StoreError};
 use volume::partial;
 
-/// Where the server stands as it says with the attach.
-fn position(attached: &Attached) -> Seq {
-    match &attached.tail {
+/// Up to where the server has what it told of, as it says with the attach.
+fn in_common(attached: &Attached) -> Seq {
+    let position = match &attached.tail {
         Tail::TooFar(at) => *at,
         Tail::Changes(notice) => notice.upto,
-    }
+    };
+    attached.in_common.map_or(position, |in_common| in_common.min(position))
 }
 
 /// The user has to do something first.
@@ -57,10 +58,19 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         ))
     }
 
+    /// By which the server finds out whether it was set back. None: it has never said what it needs for
+    /// that.
+    pub(crate) fn heard(&self) -> Result<Option<Heard>, Error> {
+        let Some(runs) = self.core().meta.runs.clone() else { return Ok(None) };
+        let read = self.inner.tables.read().map_err(error_of)?;
+        let upto = partial::told(&*read).map_err(of_missing)?;
+        Ok(Some(Heard { upto, runs }))
+    }
+
     /// An error if the server was set back, and something
     /// is cached here that it has no more: the cache goes on as it is, without a link.
     fn look_for_set_back(&self, attached: &Attached) -> Result<(), Error> {
-        let at = position(attached);
+        let at = in_common(attached);
         let read = self.inner.tables.read().map_err(error_of)?;
         let told = partial::told(&*read).map_err(of_missing)?;
         if at >= told {
@@ -70,8 +80,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         drop(read);
         if newer > 0 && !self.inner.settings.accepts_set_back {
             return Err(Error::Failed(format!(
-                "the server was set back to an earlier state, as from a backup: it has changes up \
-                 to {at}, and this device was told of {told}. {newer} files that are cached here \
+                "the server was set back to an earlier state, as from a backup: of the changes that \
+                 this device was told of, up to {told}, it has those up to {at}. {newer} files that are cached here \
                  are newer than what it has: copy what is to be kept to another place (with \
                  `farfs mode MOUNTPOINT disconnected` they can be read), then unmount, and mount \
                  with --accept-set-back"
@@ -102,4 +112,10 @@ fn cached_beyond(read: &dyn Read, at: Seq) -> Result<u64, Error> {
     })
     .map_err(of_missing)?;
     broken.map_or(Ok(files), |error| Err(error_of(error)))
+}
+
+/// No more than are ever said.
+pub(crate) fn last_ones(mut runs: Vec<Run>) -> Vec<Run> {
+    runs.drain(..runs.len().saturating_sub(RUNS_MAX));
+    runs
 }

@@ -51,6 +51,7 @@ async fn attach(url: &str, congestion: Congestion) -> Asker {
         seen: model::Seq(0),
         locks: None,
         life: None,
+        heard: None,
     });
     match remote.ask(Class::Interactive, attach).await {
         Ok(Response::Attached(attached)) => Asker {

@@ -11,11 +11,11 @@ mod version;
 pub use messages::{
     Access, Attach, Attached, BASE_BYTES_MAX, Base, CODED_BYTES_MAX, Class, Cutter, DELTAS_MAX,
     Delta, EntryState, FILES_CLAIMED_MAX, FIND_NAMES_MAX, Fetched, GATHERED_FILES_MAX, Gathered,
-    Held, KnownInside, LOCKS_CLAIMED_MAX, LOCKS_TOLD_MAX, LOCKS_WISHED_MAX, Life, Listed, Listing,
-    LockAim, LockOutcome, Locked, Locking, NodeState, Notice, Objection, PATIENCE_FILES_MAX,
-    PAYLOAD_BYTES_MAX, Patience, Payload, Portion, Range, Refusal, Request, Response, Sequel,
-    Sought, States, Submit, Submitted, Tail, Totals, Verdict, WANTED_CHUNKS_MAX, Wanted, WantedOf,
-    Wish, past,
+    Heard, Held, KnownInside, LOCKS_CLAIMED_MAX, LOCKS_TOLD_MAX, LOCKS_WISHED_MAX, Life, Listed,
+    Listing, LockAim, LockOutcome, Locked, Locking, NodeState, Notice, Objection,
+    PATIENCE_FILES_MAX, PAYLOAD_BYTES_MAX, Patience, Payload, Portion, RUNS_MAX, Range, Refusal,
+    Request, Response, Run, Sequel, Sought, States, Submit, Submitted, Tail, Totals, Verdict,
+    WANTED_CHUNKS_MAX, Wanted, WantedOf, Wish, past,
 };
 pub use status::{
     BudgetStatus, CacheStatus, CancelledStatus, ClassBytes, Damage, DelayStatus, LinkEstimate,

@@ -14,6 +14,7 @@ mod gathered;
 mod locking;
 pub mod past;
 mod refusal;
+mod runs;
 mod verdict;
 mod wanted;
 
@@ -25,6 +26,7 @@ pub use locking::{
     LockOutcome, Locked, Locking,
 };
 pub use refusal::Refusal;
+pub use runs::{Heard, RUNS_MAX, Run};
 pub use verdict::{Objection, Submitted, Verdict};
 pub use wanted::{WANTED_CHUNKS_MAX, Wanted, WantedOf};
 
@@ -340,6 +342,13 @@ pub struct Attached {
     /// `Patience` is heeded. None: it is not known.
     #[n(22)]
     pub heeds: Option<bool>,
+    /// The last runs of the replica above, oldest first. None: it does not say.
+    #[n(23)]
+    pub runs: Option<Vec<Run>>,
+    /// Of what this client was told the replica above has no more than up to here: it was set back.
+    /// Absent: it has all of it, or cannot tell.
+    #[n(24)]
+    pub in_common: Option<Seq>,
 }
 
 /// How a volume's contents are cut.

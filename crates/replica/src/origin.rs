@@ -103,6 +103,9 @@ impl Origin {
         let rows = catalog::volumes(&*inner.tables.read()?)?;
         for row in &rows {
             inner.count_usage(row);
+            if writes == Writes::Kept {
+                inner.begin_run(row);
+            }
             let volume = inner.load(row)?;
             locked(&inner.volumes).insert(volume.id, Arc::new(volume));
         }
@@ -147,6 +150,7 @@ impl Origin {
         };
         catalog::put_volume(&mut *write, &row)?;
         whole::create(&mut *write, id, Node::root_directory(root_uid, root_gid, now))?;
+        whole::begin_run(&mut *write, id, inner.drawn())?;
         write.commit(Durability::Now)?;
         let volume = inner.load(&row)?;
         locked(&inner.volumes).insert(id, Arc::new(volume));
@@ -318,6 +322,25 @@ impl Inner {
         if let Err(error) = count() {
             warn!(volume = row.name, %error, "what the volume's files take could not be counted");
         }
+    }
+
+    /// Where it cannot be written down, because the disk is full or a row damaged, a device does not notice
+    /// that a backup of this run was put in place, once that has as many changes again.
+    fn begin_run(&self, row: &VolumeRow) {
+        let begin = || -> Result<()> {
+            let mut write = self.tables.write()?;
+            whole::begin_run(&mut *write, VolumeId(row.id), self.drawn())?;
+            Ok(write.commit(Durability::Now)?)
+        };
+        if let Err(error) = begin() {
+            warn!(volume = row.name, %error, "that the server was started could not be written down");
+        }
+    }
+
+    fn drawn(&self) -> u64 {
+        let mut bytes = [0; 8];
+        self.world.entropy.fill(&mut bytes);
+        u64::from_le_bytes(bytes)
     }
 
     pub fn each_volume(&self, work: impl Fn(&Inner, &Volume) -> Result<()>) -> Result<()> {

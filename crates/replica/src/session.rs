@@ -308,6 +308,8 @@ impl OriginSession {
             heeds: Some(true),
             allowance: self.allowance(place.replica).await?,
             conflicts: self.conflicts().await?,
+            runs: Some(attached.runs),
+            in_common: attached.in_common,
         })
     }
 

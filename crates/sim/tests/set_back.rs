@@ -42,12 +42,16 @@ impl Scene {
     }
 
     async fn save(&self, name: &str, version: u64) {
+        self.save_by(0, name, version).await;
+    }
+
+    async fn save_by(&self, number: usize, name: &str, version: u64) {
         let operations = [
             Operation::Create { path: Path::new(name), mode: 0o644, slot: 0 },
             Operation::Write { slot: 0, offset: 0, length: LENGTH, version },
             Operation::Close { slot: 0 },
         ];
-        Programs::default().perform_all(&self.client(0), operations).await;
+        Programs::default().perform_all(&self.client(number), operations).await;
     }
 
     async fn make_directory(&self, name: &str) {
@@ -139,6 +143,51 @@ fn whoever_has_nothing_to_lose_goes_on_with_what_the_server_has() {
         scene.save("later", 2).await;
         scene.settled().await;
         assert_eq!(scene.read(1, "later").await, Some(stretch(2, LENGTH)));
+        check::nothing_broke(&scene.room, &scene.machines).unwrap();
+        scene.room.network.close();
+    });
+}
+
+#[test]
+fn a_server_that_has_as_many_changes_again_is_told_from_what_it_was() {
+    sim::run::paused(async {
+        let mut scene = Scene::new().await;
+        scene.save("before", 1).await;
+        scene.settled().await;
+        scene.origin.stop(End::Killed, Duration::ZERO);
+        let backup = scene.origin.disk.restart();
+        scene.origin.restart().unwrap();
+        scene.settled().await;
+        scene.save("after", 2).await;
+        scene.settled().await;
+        // What the first one knows is on its disk, and it goes.
+        scene.room.clock.sleep(Duration::from_secs(10)).await;
+        scene.machines[0].stop(End::Killed, Duration::ZERO);
+        scene.origin.stop(End::Killed, Duration::ZERO);
+        scene.origin.disk = backup;
+        scene.origin.restart().unwrap();
+        scene.room.clock.sleep(Duration::from_secs(60)).await;
+        for version in 10..20 {
+            scene.save_by(1, &format!("instead-{version}"), version).await;
+        }
+        scene.room.clock.sleep(Duration::from_secs(60)).await;
+        scene.machines[0].launch().unwrap();
+        scene.room.clock.sleep(Duration::from_secs(60)).await;
+        let trouble = scene.client(0).status().link.trouble.unwrap_or_default();
+        assert!(trouble.contains("set back") && trouble.contains("1 files"), "{trouble}");
+        assert_eq!(scene.read(0, "after").await, Some(stretch(2, LENGTH)));
+        scene.machines[0].stop(End::Killed, Duration::ZERO);
+        scene.machines[0].accepts_set_back = true;
+        scene.machines[0].start().await.unwrap();
+        scene.settled().await;
+        for number in 0..2 {
+            assert_eq!(scene.names(number).await.len(), 11, "{number}");
+            assert_eq!(scene.read(number, "before").await, Some(stretch(1, LENGTH)));
+            assert_eq!(scene.read(number, "instead-10").await, Some(stretch(10, LENGTH)));
+        }
+        scene.save("later", 3).await;
+        scene.settled().await;
+        assert_eq!(scene.read(1, "later").await, Some(stretch(3, LENGTH)));
         check::nothing_broke(&scene.room, &scene.machines).unwrap();
         scene.room.network.close();
     });

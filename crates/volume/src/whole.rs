@@ -16,6 +16,7 @@ mod prune;
 mod purge;
 mod record;
 mod renew;
+mod runs;
 mod snapshots;
 mod times;
 mod usage;
@@ -33,6 +34,7 @@ pub use prune::{Holds, PruneAt, Version, contents_page, needed, prune};
 pub use purge::purge;
 pub use record::{decode, encode};
 pub use renew::{renew, unreadable};
+pub use runs::{begin_run, in_common, last_runs};
 pub use snapshots::{SNAPSHOTS_MAX, Snapshot, snapshot_positions, snapshots};
 pub use times::{forget_times, is_before_last_mark, mark_time, position_at};
 pub use usage::{count_usage, is_counted};
@@ -53,9 +55,10 @@ mod table {
     pub const TIMES: &str = "whole-times";
     pub const SNAPSHOTS: &str = "whole-snapshots";
     pub const USAGE: &str = "whole-usage";
+    pub const RUNS: &str = "whole-runs";
 
     /// All of them, for a volume that goes away.
-    pub const ALL: [&str; 12] = [
+    pub const ALL: [&str; 13] = [
         HEAD,
         ENTRIES,
         ENTRIES_NOW,
@@ -66,6 +69,7 @@ mod table {
         TIMES,
         SNAPSHOTS,
         USAGE,
+        RUNS,
         NODES,
         CONTENTS,
     ];

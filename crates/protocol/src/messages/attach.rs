@@ -1,6 +1,6 @@
 //! What a client says of itself.
 
-use super::Held;
+use super::{Heard, Held};
 use minicbor::{Decode, Encode};
 use model::{FileId, ReplicaId, Seq};
 
@@ -23,6 +23,10 @@ pub struct Attach {
     /// before it is used, as it must be.
     #[n(4)]
     pub life: Option<Life>,
+    /// By which a replica that was set back is told from one that was not. None: this client was never
+    /// told of runs.
+    #[n(5)]
+    pub heard: Option<Heard>,
 }
 
 /// A client draws a number each time that it begins, so that of two that began with copies of one

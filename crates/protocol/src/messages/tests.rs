@@ -175,6 +175,8 @@ fn an_older_replica_does_not_say_that_it_gathers() {
         tells: None,
         conflicts: None,
         heeds: None,
+        runs: None,
+        in_common: None,
     };
     let older = minicbor::to_vec(&attached).unwrap();
     assert_eq!(older[0], 0x87, "seven fields, as before there was an eighth");
@@ -230,7 +232,8 @@ fn golden_bytes_of_locks_still_read() {
     assert_eq!(minicbor::to_vec(&answer).unwrap(), golden);
     assert_eq!(minicbor::decode::<Response>(&golden).unwrap(), answer);
 
-    let attach = Attach { replica: None, made: 0, seen: Seq(1), locks: None, life: None };
+    let attach =
+        Attach { replica: None, made: 0, seen: Seq(1), locks: None, life: None, heard: None };
     assert_eq!(minicbor::to_vec(&attach).unwrap(), [0x83, 0xf6, 0, 1]);
     let claims = Attach { locks: Some(vec![held]), ..attach };
     let golden = [0x84, 0xf6, 0, 1, 0x81, 0x82, 5, 0x81, 0x84, 0, 0xf5, 2, 9];

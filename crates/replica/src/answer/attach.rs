@@ -15,9 +15,9 @@ use crate::take::settle_missed;
 use crate::volumes::Volume;
 use crate::weight::STATES_BYTES_MAX;
 use model::{FileId, ReplicaId, Seq};
-use protocol::{Attach, Notice, Refusal, States, Tail};
+use protocol::{Attach, Notice, RUNS_MAX, Refusal, Run, States, Tail};
 use store::Durability;
-use volume::whole::{Committer, Whole, Writer};
+use volume::whole::{self, Committer, Whole, Writer};
 
 /// So many updates of a client that was set back are taken for made before it attached.
 const RENUMBERED_MAX: u64 = 1000;
@@ -32,6 +32,10 @@ pub(crate) struct Attached {
     pub tail: Tail,
     /// Files of which locks that were claimed are another's by now.
     pub locks_lost: Vec<FileId>,
+    /// The last runs of this origin.
+    pub runs: Vec<Run>,
+    /// The client was told of more than there is up to here.
+    pub in_common: Option<Seq>,
 }
 
 /// Who wants to be attached.
@@ -40,6 +44,13 @@ pub(crate) struct Asking<'a> {
     pub attach: &'a Attach,
     /// The session that asks lives.
     pub is_there: &'a dyn Fn() -> bool,
+}
+
+/// What an origin and a client know of each other before anything is said.
+struct Acquaintance {
+    runs: Vec<Run>,
+    /// The client was told of more than there is up to here.
+    in_common: Option<Seq>,
 }
 
 /// Whom updates come from.
@@ -70,7 +81,8 @@ pub(crate) fn attach(
 ) -> Result<Result<Attached, Refusal>> {
     let Asking { device, attach, .. } = *asking;
     // Whoever has no place cannot remove anything either.
-    let identified = inner.reserved.used(|| identify(inner, volume, asking))?;
+    let known = acquaintance(inner, volume, attach)?;
+    let identified = inner.reserved.used(|| identify(inner, volume, asking, known.in_common))?;
     let Identity { expected, writer, ahead } = match identified {
         Ok(identity) => identity,
         Err(refusal) => return Ok(Err(refusal)),
@@ -96,7 +108,11 @@ pub(crate) fn attach(
     for attempt in 0..=TRIES_MAX {
         // The last reading holds up whoever publishes, so that nothing is published meanwhile.
         let held = (attempt == TRIES_MAX).then(|| volume.holders());
-        let missed = if is_new { Missed::Everything } else { Missed::OfAll };
+        let missed = match known.in_common {
+            Some(_) => Missed::Unknown,
+            None if is_new => Missed::Everything,
+            None => Missed::OfAll,
+        };
         let (tail, upto) = tail(inner, volume, attach.seen, missed)?;
         let mut holders = held.unwrap_or_else(|| volume.holders());
         if attempt < TRIES_MAX && holders.has_published_beyond(upto) {
@@ -114,7 +130,9 @@ pub(crate) fn attach(
         let claims = attach.locks.as_deref().unwrap_or_default();
         let locks_lost = claim(volume, (replica, device), claims, inner.world.clock.moment());
         volume.grace.attached(replica);
-        return Ok(Ok(Attached { place, taken: writer.taken, ahead, tail, locks_lost }));
+        let Acquaintance { runs, in_common } = known;
+        let taken = writer.taken;
+        return Ok(Ok(Attached { place, taken, ahead, tail, locks_lost, runs, in_common }));
     }
     Ok(Err(Refusal::Failed("too many clients hold callbacks; try again in a minute".into())))
 }
@@ -156,6 +174,16 @@ pub(crate) fn renew(
     Ok(Err(Refusal::NotAttached))
 }
 
+fn acquaintance(inner: &Inner, volume: &Volume, attach: &Attach) -> Result<Acquaintance> {
+    let read = inner.tables.read()?;
+    let in_common = match &attach.heard {
+        Some(heard) => Some(whole::in_common(&*read, volume.id, heard)?)
+            .filter(|in_common| *in_common < heard.upto),
+        None => None,
+    };
+    Ok(Acquaintance { runs: whole::last_runs(&*read, volume.id, RUNS_MAX)?, in_common })
+}
+
 /// The id that the client makes updates with, in a transaction of its own. It ends the session
 /// before: batches look in their transactions whether theirs is the newest, so those that this
 /// one does not see come after it and change nothing.
@@ -163,6 +191,7 @@ fn identify<'a>(
     inner: &Inner,
     volume: &'a Volume,
     &Asking { device, attach, is_there }: &Asking<'_>,
+    in_common: Option<Seq>,
 ) -> Result<Result<Identity<'a>, Refusal>> {
     // What it is told is taken is on the disk.
     let _turn = volume.turn();
@@ -178,7 +207,8 @@ fn identify<'a>(
         None => None,
     };
     // Of a server that was set back the last life that it knows says nothing.
-    let is_behind = committer.view().position()? < attach.seen;
+    let at = in_common.unwrap_or(committer.view().position()?);
+    let is_behind = at < attach.seen || in_common.is_some();
     // One that was set back may have given a number anew that was taken.
     let confirmed = known.filter(|(_, writer, ahead)| {
         attach.made >= ahead.last().map_or(writer.taken, |last| (*last).max(writer.taken))
@@ -198,7 +228,8 @@ fn identify<'a>(
     let before = writer.clone();
     // Under a new id what is pending gets new numbers, from 1 up; how many is not known.
     let made = if is_confirmed { attach.made } else { attach.made.min(RENUMBERED_MAX) };
-    writer.attached(made, attach.seen);
+    // Nobody has seen what others do in the place of what was lost.
+    writer.attached(made, attach.seen.min(at));
     writer.life = attach.life.map(|life| life.now);
     let changed = !is_confirmed || writer != before;
     if changed {
@@ -254,6 +285,8 @@ fn leave_behind(inner: &Inner, volume: &Volume, device: DeviceId, attach: &Attac
 enum Missed<'a> {
     /// It has nothing that could have changed.
     Everything,
+    /// It was told of what is not so.
+    Unknown,
     OfAll,
     Of(&'a Shown),
 }
@@ -266,13 +299,18 @@ fn tail(inner: &Inner, volume: &Volume, seen: Seq, missed: Missed<'_>) -> Result
     let at = view.position()?;
     // A client that has seen more than there is saw a store that has been restored since. One that
     // was first here when nothing was has seen nothing of others, and may have what they changed.
-    if seen > at || (matches!(missed, Missed::Everything) && at > Seq::START) {
+    let is_too_far = match missed {
+        Missed::Everything => at > Seq::START,
+        Missed::Unknown => true,
+        Missed::OfAll | Missed::Of(_) => false,
+    };
+    if seen > at || is_too_far {
         return Ok((Tail::TooFar(at), at));
     }
     let limits = &inner.limits;
     let wanted = |file: FileId| match missed {
         Missed::Of(shown) => shown.has(file),
-        Missed::Everything | Missed::OfAll => true,
+        Missed::Everything | Missed::Unknown | Missed::OfAll => true,
     };
     let (keys_max, records_max) = (limits.tail_keys_max, limits.tail_records_max);
     let touched = view.touched_after(seen, keys_max, records_max, wanted)?;

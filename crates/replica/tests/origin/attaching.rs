@@ -2,7 +2,9 @@
 
 use crate::party::{Device, Party, name, unlink_of};
 use model::{FileId, Kind, Seq};
-use protocol::{Attach, Life, Refusal, Request, Response, Session, Tail, Verdict};
+use protocol::{
+    Attach, Heard, Life, Objection, Refusal, Request, Response, Run, Session, Tail, Verdict,
+};
 
 fn names(listing: &protocol::Listing, at: usize) -> Vec<String> {
     listing.directories[at].entries.iter().map(|(name, _)| name.to_string()).collect()
@@ -141,6 +143,40 @@ async fn a_client_that_was_set_back_gets_another_id() {
     assert!(matches!(back.replay(make).await, Verdict::Taken(_)));
 }
 
+/// A device that was told of all that there is, in runs that `change` makes of those that there were, and that
+/// removed a file before it attached.
+async fn told_in(change: impl FnOnce(Vec<Run>) -> Vec<Run>) -> (Option<Seq>, Tail, Verdict) {
+    let party = Party::new();
+    let mut ada = party.join("ada").await;
+    let (file, stamp) = ada.write_new(FileId::ROOT, "a", "one").await;
+    let bob = party.join("bob").await;
+    let store = ada.storing(file, stamp, "two!").await;
+    ada.replay(store).await;
+    let runs = change(bob.attached.runs.clone().unwrap());
+    let heard = Some(Heard { upto: Seq(3), runs });
+    let replica = Some(bob.replica);
+    let attach = Attach { replica, made: 1, seen: Seq(3), locks: None, life: None, heard };
+    let (session, ears) = party.admit("bob", None).await.unwrap();
+    let mut bob = Device::attached_by("bob", session, ears, attach).await;
+    assert_eq!(Some(bob.replica), replica);
+    bob.made = 0;
+    let verdict = bob.replay(unlink_of(FileId::ROOT, "a", file)).await;
+    (bob.attached.in_common, bob.attached.tail, verdict)
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_told_of_what_was_lost_has_not_seen_what_came_in_its_place() {
+    let (in_common, tail, verdict) = told_in(|runs| runs).await;
+    assert_eq!(in_common, None);
+    assert!(matches!((tail, verdict), (Tail::Changes(_), Verdict::Taken(_))), "it saw all of it");
+    let lost = |runs: Vec<Run>| runs.into_iter().map(|run| Run { drawn: !run.drawn, ..run });
+    let (in_common, tail, verdict) = told_in(|runs| lost(runs).collect()).await;
+    assert_eq!((in_common, tail), (Some(Seq::START), Tail::TooFar(Seq(3))));
+    assert_eq!(verdict, Verdict::Refused(Objection::Changed));
+    let (in_common, ..) = told_in(|runs| [runs.clone(), lost(runs).collect()].concat()).await;
+    assert_eq!(in_common, None, "it has one of them");
+}
+
 #[tokio::test(start_paused = true)]
 async fn of_two_that_begin_with_a_copy_of_one_state_the_second_to_attach_gets_another_id() {
     let party = Party::new();
@@ -149,7 +185,7 @@ async fn of_two_that_begin_with_a_copy_of_one_state_the_second_to_attach_gets_an
         let (session, _ears) = party.admit("ada", None).await.unwrap();
         let life = Some(Life { now, before });
         let replica = Some(ada.replica);
-        let attach = Attach { replica, made: 9, seen: Seq::START, locks: None, life };
+        let attach = Attach { replica, made: 9, seen: Seq::START, locks: None, life, heard: None };
         match session.answer(Request::Attach(attach)).await {
             Response::Attached(attached) => attached.replica,
             response => panic!("{response:?}"),
@@ -204,7 +240,14 @@ async fn a_device_that_begins_ever_more_clients_takes_no_places_from_others() {
     let ada = party.join_as("ada", protocol::Access::ReadOnly).await;
     let bob = party.join("bob").await;
     let anew = || {
-        let attach = Attach { replica: None, made: 0, seen: Seq::START, locks: None, life: None };
+        let attach = Attach {
+            replica: None,
+            made: 0,
+            seen: Seq::START,
+            locks: None,
+            life: None,
+            heard: None,
+        };
         Request::Attach(attach)
     };
     let mut begun = 0;
@@ -234,6 +277,7 @@ async fn an_attach_of_a_session_that_has_ended_does_not_end_the_one_in_its_place
         seen: Seq::START,
         locks: None,
         life: None,
+        heard: None,
     };
     let late = before.ask(Request::Attach(attach)).await;
     assert_eq!(late, Response::Refused(Refusal::NotAttached));

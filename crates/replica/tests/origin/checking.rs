@@ -43,7 +43,7 @@ async fn check(party: &Party, repair: Repair) -> Checked {
     party.origin.check(repair).await.unwrap()
 }
 
-const TABLES: [&str; 19] = [
+const TABLES: [&str; 20] = [
     "whole-head",
     "whole-nodes",
     "whole-entries",
@@ -54,6 +54,7 @@ const TABLES: [&str; 19] = [
     "whole-writers",
     "whole-verdicts",
     "whole-times",
+    "whole-runs",
     "origin-volumes",
     "origin-next-volume",
     "origin-devices",

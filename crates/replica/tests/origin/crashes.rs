@@ -107,7 +107,7 @@ impl Stage {
             let replica = Some(ReplicaId(by as u32 + 1));
             // They know of everything when they make an update.
             let seen = self.party.origin.volumes().ok()?[0].position;
-            let attach = Attach { replica, made, seen, locks: None, life: None };
+            let attach = Attach { replica, made, seen, locks: None, life: None, heard: None };
             let Response::Attached(attached) = session.answer(Request::Attach(attach)).await else {
                 return None;
             };

@@ -457,7 +457,8 @@ async fn who_attaches_is_told_that_it_is_taken_when_it_is_on_the_disk() {
     doubtful.is_now.store(true, Ordering::SeqCst);
     let (session, _) = party.admit("ada", None).await.unwrap();
     let (replica, made, seen) = (Some(ada.replica), ada.made, ada.seen());
-    let attach = Request::Attach(Attach { replica, made, seen, locks: None, life: None });
+    let attach =
+        Request::Attach(Attach { replica, made, seen, locks: None, life: None, heard: None });
     let refused = session.answer(attach.clone()).await;
     assert!(matches!(refused, Response::Refused(_)), "{refused:?}");
     doubtful.is_now.store(false, Ordering::SeqCst);

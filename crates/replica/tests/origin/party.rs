@@ -269,7 +269,17 @@ impl Device {
         made: u64,
         seen: Seq,
     ) -> Device {
-        let attach = Attach { replica, made, seen, locks: None, life: None };
+        let attach = Attach { replica, made, seen, locks: None, life: None, heard: None };
+        Device::attached_by(name, session, ears, attach).await
+    }
+
+    pub async fn attached_by(
+        name: &str,
+        session: OriginSession,
+        ears: Ears,
+        attach: Attach,
+    ) -> Device {
+        let (replica, made) = (attach.replica, attach.made);
         let response = session.answer(Request::Attach(attach)).await;
         let Response::Attached(attached) = response else { panic!("{response:?}") };
         let replica_now = attached.replica;

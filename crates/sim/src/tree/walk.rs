@@ -73,8 +73,14 @@ impl Downstream for Deaf {
 /// Everything that the origin has, asked for as by a device without a cache.
 pub async fn of_origin<S: Service>(origin: &S, caller: protocol::Caller) -> Result<Tree, String> {
     let session = origin.admit(caller, Deaf).await.map_err(|away| away.to_string())?;
-    let attach =
-        Attach { replica: None, made: 0, seen: model::Seq::START, locks: None, life: None };
+    let attach = Attach {
+        replica: None,
+        made: 0,
+        seen: model::Seq::START,
+        locks: None,
+        life: None,
+        heard: None,
+    };
     let attached = match session.answer(Request::Attach(attach)).await {
         Response::Attached(attached) => attached,
         other => return Err(format!("attaching gave {other:?}")),

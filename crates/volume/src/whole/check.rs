@@ -60,6 +60,7 @@ pub fn check(read: &dyn Read, volume: VolumeId, tell: &mut dyn FnMut(Fault)) {
     check.decodes::<Writer>(table::WRITERS);
     check.decodes::<Verdict>(table::VERDICTS);
     check.decodes::<Seq>(table::TIMES);
+    check.decodes::<u64>(table::RUNS);
     check.log(head.position);
     check.snapshots(head.position);
     check.contents(head.position);

@@ -34,6 +34,7 @@ pub fn describe(table: &str, key: &[u8]) -> Option<String> {
         table::SNAPSHOTS => format!("snapshot {}", u32::from_be_bytes(*rest.first_chunk()?)),
         table::USAGE => format!("what user {} has", keys::user_in(key)?),
         table::TIMES => "the position at a time".to_owned(),
+        table::RUNS => format!("the run of the server from {}", keys::last_number(key)?),
         _ => return None,
     };
     Some(format!("{about}, of {volume}"))

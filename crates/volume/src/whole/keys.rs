@@ -85,6 +85,11 @@ pub(super) fn log(volume: VolumeId, seq: Seq) -> Vec<u8> {
     with_number(self::volume(volume), seq.0)
 }
 
+/// A run that began at a position.
+pub(super) fn run(volume: VolumeId, from: Seq) -> Vec<u8> {
+    with_number(self::volume(volume), from.0)
+}
+
 pub(super) fn writer(volume: VolumeId, replica: ReplicaId) -> Vec<u8> {
     let mut key = self::volume(volume);
     key.extend(replica.0.to_be_bytes());
