@@ -61,9 +61,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// By which the server finds out whether it was set back. None: it has never said what it needs for
     /// that.
     pub(crate) fn heard(&self) -> Result<Option<Heard>, Error> {
-        let Some(runs) = self.core().meta.runs.clone() else { return Ok(None) };
+        let (runs, seen) = {
+            let core = self.core();
+            (core.meta.runs.clone(), core.meta.seen)
+        };
+        let Some(runs) = runs else { return Ok(None) };
         let read = self.inner.tables.read().map_err(error_of)?;
-        let upto = partial::told(&*read).map_err(of_missing)?;
+        // That nothing has changed was told, too.
+        let upto = partial::told(&*read).map_err(of_missing)?.max(seen);
         Ok(Some(Heard { upto, runs }))
     }
 
