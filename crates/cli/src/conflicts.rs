@@ -334,6 +334,13 @@ impl Place {
         }
     }
 
+    /// Whether one of two files has the name, and the other lies beside it.
+    fn are_two_files(&self, conflict: &ConflictInfo) -> Result<bool> {
+        self.may_look(conflict)?;
+        Ok(ways::kind(conflict) == ways::Kind::Beside
+            && self.there_soon(conflict) == (There::File, There::File))
+    }
+
     /// The name that it is about.
     fn bearer(&self, conflict: &ConflictInfo) -> Result<PathBuf> {
         let path = conflict.path.as_deref().map(|names| self.path(names));

@@ -5,6 +5,8 @@
     reason = "tests of real mounts open files and start processes"
 )]
 
+#[path = "conflicts/alike.rs"]
+mod alike;
 #[path = "conflicts/both_made.rs"]
 mod both_made;
 #[path = "conflicts/links.rs"]

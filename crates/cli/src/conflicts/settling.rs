@@ -4,18 +4,21 @@
 use super::attributes::{self, Side};
 use super::ways::{Way, one_side};
 use super::{
-    LOOK_EVERY, Merging, Place, SEEN_WITHIN, is_one, not_there, path_of, storing, version_of,
-    version_there,
+    LOOK_EVERY, Merging, Place, SEEN_WITHIN, TEXT_BYTES_MAX, is_one, not_there, path_of, storing,
+    version_of, version_there,
 };
 use crate::exit::{Exit, fail};
 use anyhow::{Context, Result};
 use model::Stamp;
 use protocol::past::{Clash, ConflictInfo};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Instant;
+
+const COMPARED_AT_ONCE: usize = 1 << 20;
 
 /// What came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,6 +135,10 @@ pub fn keep_both(place: &Place, conflict: &ConflictInfo) -> Result<Outcome> {
 
 /// Why there is nothing to merge in a conflict, or nothing to merge it upon. None: it may be tried.
 pub fn not_merged(place: &Place, conflict: &ConflictInfo, merging: &Merging) -> Option<String> {
+    // What cannot be read is told of where it is tried.
+    if matches!(alike(place, conflict), Ok(Some(_))) {
+        return None;
+    }
     let path = conflict.path.as_deref().map(path_of).unwrap_or_default();
     place.is_done(conflict, merging.way(conflict, &path)).err().map(|why| why.to_string())
 }
@@ -139,6 +146,9 @@ pub fn not_merged(place: &Place, conflict: &ConflictInfo, merging: &Merging) -> 
 /// The merged contents take the name, and what lies beside it goes.
 pub fn merge(place: &Place, conflict: &ConflictInfo, merging: &Merging) -> Result<Outcome> {
     let number = conflict.number;
+    if let Some(alike) = alike(place, conflict)? {
+        return one_of(place, conflict, &alike);
+    }
     let path = conflict.path.as_deref().map(path_of).unwrap_or_default();
     if let Some(why) = place.is_done(conflict, merging.way(conflict, &path))? {
         return was_done(place, conflict, why);
@@ -164,6 +174,65 @@ pub fn merge(place: &Place, conflict: &ConflictInfo, merging: &Merging) -> Resul
             return Err(fail(Exit::Failure, what));
         }
         remove(&mine)
+    })
+}
+
+/// Two files that say the same.
+struct Alike {
+    theirs: PathBuf,
+    mine: PathBuf,
+    looks: (Looks, Looks),
+}
+
+/// Where both sides are files with the same bytes, mode and owner, there is nothing to choose. What is not of one
+/// size, or too large to be fetched to be compared, is not read.
+fn alike(place: &Place, conflict: &ConflictInfo) -> Result<Option<Alike>> {
+    if !place.are_two_files(conflict)? {
+        return Ok(None);
+    }
+    let (theirs, mine) = place.sides(conflict)?;
+    let looks = (Looks::of(&theirs)?, Looks::of(&mine)?);
+    let look = |path: &Path| {
+        let meta = fs::symlink_metadata(path).with_context(|| cannot("look at", path))?;
+        anyhow::Ok((meta.len(), meta.mode(), meta.uid(), meta.gid()))
+    };
+    let is_small = looks.0.bytes <= TEXT_BYTES_MAX;
+    let are_alike = is_small && look(&theirs)? == look(&mine)? && have_same_bytes(&theirs, &mine)?;
+    Ok(are_alike.then_some(Alike { theirs, mine, looks }))
+}
+
+fn have_same_bytes(one: &Path, other: &Path) -> Result<bool> {
+    let open = |path: &Path| {
+        let file = fs::File::open(path).with_context(|| cannot("read", path))?;
+        anyhow::Ok(BufReader::with_capacity(COMPARED_AT_ONCE, file))
+    };
+    let (mut first, mut second) = (open(one)?, open(other)?);
+    loop {
+        let (some, more) = (
+            first.fill_buf().with_context(|| cannot("read", one))?,
+            second.fill_buf().with_context(|| cannot("read", other))?,
+        );
+        let both = some.len().min(more.len());
+        if both == 0 || some[..both] != more[..both] {
+            return Ok(some.is_empty() && more.is_empty());
+        }
+        first.consume(both);
+        second.consume(both);
+    }
+}
+
+/// The one with the name stays, and the other goes.
+fn one_of(place: &Place, conflict: &ConflictInfo, alike: &Alike) -> Result<Outcome> {
+    let Alike { theirs, mine, looks } = alike;
+    place.settled_by(conflict, None, || {
+        are_two(conflict, theirs, mine)?;
+        if (Looks::of(theirs)?, Looks::of(mine)?) != *looks {
+            let number = conflict.number;
+            let what =
+                format!("conflict {number}: a side was changed while it was read; merge again");
+            return Err(fail(Exit::Failure, what));
+        }
+        remove(mine)
     })
 }
 
