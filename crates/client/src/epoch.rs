@@ -44,7 +44,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let _pressed = self.pressed();
         let mut write = self.inner.tables.write().map_err(error_of)?;
         let kept = Meta::load(&*write).map_err(error_of)?;
-        Meta { epoch: core.meta.epoch, ..kept }.save(&mut *write).map_err(error_of)?;
+        // What counts from here on was told in the last of these runs.
+        let (epoch, runs) = (core.meta.epoch, core.meta.runs.clone());
+        Meta { epoch, runs, ..kept }.save(&mut *write).map_err(error_of)?;
         write.commit(Durability::Later).map_err(error_of)
     }
 }

@@ -3,6 +3,8 @@
 //! been told; the lease is counted from before the request for it was sent.
 //! From: AFS callbacks; DESIGN, "The client".
 
+mod attaching;
+
 use crate::asking::unexpected;
 use crate::client::Client;
 use crate::epoch::Told;
@@ -10,16 +12,16 @@ use crate::meta::Taken;
 use crate::mode;
 use crate::set_back::{FOREIGN_AGAIN_AFTER, last_ones};
 use crate::types::{Error, Need, Stop};
+use attaching::Beginning;
 use model::FileId;
 use protocol::{
-    Attach, Attached, Class, Event, FILES_CLAIMED_MAX, Life, Notice, Objection, Patience, Refusal,
-    Request, Response, States, Tail, Unreachable, Upstream,
+    Class, Event, Notice, Objection, Refusal, Request, Response, States, Tail, Unreachable,
+    Upstream,
 };
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use store::Containers;
 use volume::partial;
-use world::OuterMoment;
 
 /// A lease with less than this left is renewed, if the mount is in use.
 const RENEW_BELOW: Duration = Duration::from_secs(12);
@@ -194,112 +196,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.inner.session_changed.notify_waiters();
     }
 
-    async fn attach(&self) -> Result<(), Error> {
-        let sent = self.inner.world.clock.outer_moment();
-        let claims = self.locks().claims(FILES_CLAIMED_MAX);
-        let overtaken = self.connection().overtaken;
-        let (life, heard) = (self.life_to_attach_by(), self.heard()?);
-        let request = {
-            let core = self.core();
-            Attach {
-                replica: core.meta.replica.filter(|_| !overtaken),
-                made: core.log.last_number(),
-                seen: core.meta.seen,
-                locks: (!claims.is_empty()).then(|| claims.clone()),
-                life,
-                heard,
-            }
+    /// `attached`: with an attach. Then these updates are part of what is said, if what is said of the pending
+    /// ones among them is taken in with the tail; and of the runs the last one covers it.
+    fn take_tail(&self, tail: Tail, attached: Option<Beginning>) -> Result<(), Error> {
+        let (taken, said, runs) = match attached {
+            Some(Beginning { taken, said, runs }) => (Some(taken), said, Some(runs)),
+            None => (None, States::default(), None),
         };
-        let answer = self.inner.upstream.ask(Class::Interactive, Request::Attach(request)).await;
-        match answer {
-            Ok(Response::Attached(attached)) => {
-                self.is_as_it_was(&attached).await?;
-                self.ask_of_lost(&attached).await?;
-                let said = self.said_of_taken(&attached).await?;
-                self.locks().attached(&claims, attached.locks_lost.as_deref().unwrap_or_default());
-                self.take_attached(attached, said, sent, life)
-            }
-            Ok(Response::Refused(Refusal::NoVolume)) => {
-                let text = Refusal::NoVolume.to_string();
-                self.connection().trouble = Some(Unreachable::TurnedAway(text.clone()));
-                Err(Error::Unreachable(text))
-            }
-            Ok(Response::Refused(refusal)) => Err(self.refused_session(&refusal)),
-            Ok(other) => Err(unexpected("attach", &other)),
-            Err(error) => Err(Error::Unreachable(error.to_string())),
-        }
-    }
-
-    /// `said`: of what the updates touched that were taken and are pending.
-    fn take_attached(
-        &self,
-        attached: Attached,
-        said: States,
-        sent: OuterMoment,
-        life: Option<Life>,
-    ) -> Result<(), Error> {
-        let taken = self.taken_as_of(&attached);
-        self.take_identity(&attached, life)?;
-        {
-            let mut core = self.core();
-            // Before what is told in the last of them.
-            core.meta.runs = attached.runs.map(last_ones);
-            // What was submitted and not taken is waiting again.
-            core.log.returned_after(attached.taken);
-            core.log.submitted(&taken.ahead);
-            core.ahead.clear();
-            core.unsure = 0;
-            core.unsaved = true;
-            self.ask_again_for_hidden(&mut core);
-        }
-        self.take_tail(attached.tail, Some((taken, said)))?;
-        {
-            let mut core = self.core();
-            Self::recount(&mut core);
-            // Of a server that was set back the position is a lower one.
-            core.meta.allowance =
-                core.meta.allowance.take().filter(|_| attached.allowance.is_some());
-            if let Some(known) = &mut core.meta.allowance {
-                known.upto = model::Seq::START;
-            }
-            self.take_allowance(&mut core, attached.allowance);
-        }
-        // The secret and the replica id must survive before anything is named with them.
-        if !self.connection().volume_known {
-            self.checkpoint_with_room()?;
-        }
-        {
-            let mut connection = self.connection();
-            connection.attached = true;
-            connection.gathers = attached.gathers == Some(true);
-            connection.assembles = attached.assembles == Some(true);
-            connection.conflicts_listed = attached.conflicts;
-            connection.looks_back = attached.looks_back == Some(true);
-            connection.takes_ahead = attached.takes_ahead == Some(true);
-            connection.takes_any_ahead = attached.takes_any_ahead == Some(true);
-            connection.tells = attached.tells == Some(true);
-            connection.heeds = attached.heeds == Some(true);
-            (connection.patience, connection.owes_patience) = (Patience::default(), false);
-            connection.leases_locks = Some(attached.locks_lost.is_some());
-            connection.sessions += 1;
-            (connection.tail_due, connection.overtaken) = (false, false);
-            connection.volume_known = true;
-            connection.down_since = None;
-            connection.trouble = None;
-            connection.begin_lease(attached.lease_secs, sent);
-        }
-        self.asked_for(attached.wanted, true);
-        self.inner.mended.look();
-        self.checkpoint_with_room()
-    }
-
-    /// `taken`: these updates are part of what is said, if what is said of the pending ones among
-    /// them is taken in with the tail.
-    fn take_tail(&self, tail: Tail, taken: Option<(Taken, States)>) -> Result<(), Error> {
-        let (taken, said) =
-            taken.map_or((None, States::default()), |(taken, said)| (Some(taken), said));
         match tail {
             Tail::Changes(mut notice) => {
+                if let Some(runs) = runs {
+                    self.note_runs(&mut self.core(), runs)?;
+                }
                 notice.states.nodes.extend(said.nodes);
                 notice.states.entries.extend(said.entries);
                 self.take_states((&notice, Told::Asked), true, taken)
@@ -308,6 +216,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 {
                     let mut core = self.core();
                     (core.meta.seen, core.epoch_since) = (seq, seq);
+                    if let Some(runs) = runs {
+                        core.meta.runs = runs.map(last_ones);
+                    }
                     self.begin_epoch(&mut core)?;
                 }
                 let notice = Notice { upto: seq, states: said, ..Notice::default() };

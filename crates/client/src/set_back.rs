@@ -4,15 +4,16 @@
 //! has said so.
 //! From: DESIGN, "The client"; nothing that was acknowledged is lost silently.
 
-use crate::client::{Client, error_of};
+use crate::client::{Client, Core, error_of};
 use crate::failures::of_missing;
-use crate::presence::Presence;
+use crate::meta::Meta;
+use crate::presence::{NO_VERSION, Presence};
 use crate::types::Error;
 use crate::upkeep::LEAVE_WITHIN;
-use model::Seq;
+use model::{FileId, Seq};
 use protocol::{Attached, Class, Heard, RUNS_MAX, Request, Run, Tail, Upstream};
 use std::time::Duration;
-use store::{Containers, Durability, Read, StoreError};
+use store::{Containers, Durability, Read, StoreError, Write};
 use volume::partial;
 
 /// Up to where the server has what it told of, as it says with the attach.
@@ -72,6 +73,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         Ok(Some(Heard { upto, runs }))
     }
 
+    /// In the tables before what was told in the last of these runs.
+    pub(crate) fn note_runs(&self, core: &mut Core, runs: Option<Vec<Run>>) -> Result<(), Error> {
+        core.meta.runs = runs.map(last_ones);
+        let _pressed = self.pressed();
+        let mut write = self.inner.tables.write().map_err(error_of)?;
+        let kept = Meta::load(&*write).map_err(error_of)?;
+        let runs = core.meta.runs.clone();
+        Meta { runs, ..kept }.save(&mut *write).map_err(error_of)?;
+        write.commit(Durability::Later).map_err(error_of)
+    }
+
     /// An error if the server was set back, and something
     /// is cached here that it has no more: the cache goes on as it is, without a link.
     fn look_for_set_back(&self, attached: &Attached) -> Result<(), Error> {
@@ -95,7 +107,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         tracing::warn!(%at, %told, newer, "the server was set back: all is learnt anew from it");
         {
             let mut core = self.core();
+            let files = self.files();
             let mut write = self.inner.tables.write().map_err(error_of)?;
+            let is_kept = |file| files.is_open(file) || core.log.pending_store(file).is_some();
+            doubt_beyond(&mut *write, at, is_kept)?;
+            drop(files);
             partial::set_back(&mut *write, at).map_err(of_missing)?;
             write.commit(Durability::Later).map_err(error_of)?;
             (core.meta.seen, core.epoch_since) = (at, at);
@@ -117,6 +133,25 @@ fn cached_beyond(read: &dyn Read, at: Seq) -> Result<u64, Error> {
     })
     .map_err(of_missing)?;
     broken.map_or(Ok(files), |error| Err(error_of(error)))
+}
+
+/// What is cached of what the server told of beyond a position is no version of a file any more: the server
+/// gives ids to others that it had given before, and their versions bear stamps that others have borne. What of it
+/// is wanted is found by its chunks.
+fn doubt_beyond(
+    write: &mut dyn Write,
+    at: Seq,
+    is_kept: impl Fn(FileId) -> bool,
+) -> Result<(), Error> {
+    let mut beyond = Vec::new();
+    partial::files_beyond(write, at, |file| beyond.push(file)).map_err(of_missing)?;
+    for file in beyond.into_iter().filter(|file| !is_kept(*file)) {
+        let row = Presence::load(write, file).map_err(error_of)?;
+        if let Some(row) = row.filter(|row| row.dirty.is_none()) {
+            Presence { version: NO_VERSION, ..row }.save(write, file).map_err(error_of)?;
+        }
+    }
+    Ok(())
 }
 
 /// No more than are ever said.

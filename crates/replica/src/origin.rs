@@ -103,10 +103,10 @@ impl Origin {
         let rows = catalog::volumes(&*inner.tables.read()?)?;
         for row in &rows {
             inner.count_usage(row);
-            if writes == Writes::Kept {
-                inner.begin_run(row);
-            }
             let volume = inner.load(row)?;
+            if writes == Writes::Kept {
+                inner.begin_run(&volume);
+            }
             locked(&inner.volumes).insert(volume.id, Arc::new(volume));
         }
         info!(volumes = rows.len(), "the origin is open");
@@ -324,16 +324,19 @@ impl Inner {
         }
     }
 
-    /// Where it cannot be written down, because the disk is full or a row damaged, a device does not notice
-    /// that a backup of this run was put in place, once that has as many changes again.
-    fn begin_run(&self, row: &VolumeRow) {
+    /// Where that cannot be written down, because the disk is full for one, it is with the next attach,
+    /// for which there is room aside.
+    pub fn begin_run(&self, volume: &Volume) {
         let begin = || -> Result<()> {
             let mut write = self.tables.write()?;
-            whole::begin_run(&mut *write, VolumeId(row.id), self.drawn())?;
+            whole::begin_run(&mut *write, volume.id, self.drawn())?;
             Ok(write.commit(Durability::Now)?)
         };
-        if let Err(error) = begin() {
-            warn!(volume = row.name, %error, "that the server was started could not be written down");
+        let outcome = self.reserved.used(begin);
+        volume.note_run(outcome.is_err());
+        if let Err(error) = outcome {
+            let name = &volume.name;
+            warn!(volume = name, %error, "that the server was started could not be written down");
         }
     }
 

@@ -39,6 +39,8 @@ pub(crate) struct Volume {
     /// Of commits that failed.
     pub unsettled: Unsettled,
     quota: Mutex<Quota>,
+    /// That this run began is not written down yet, and nobody was told anything in it.
+    run_is_due: AtomicBool,
     /// Devices that were removed while they had sessions.
     turned_out: Mutex<BTreeSet<DeviceId>>,
     newcomers: Mutex<Newcomers>,
@@ -62,6 +64,7 @@ impl Volume {
             removed: AtomicBool::new(false),
             unsettled: Unsettled::default(),
             quota: Mutex::new(row.quota.clone().unwrap_or_default()),
+            run_is_due: AtomicBool::new(false),
             turned_out: Mutex::new(BTreeSet::new()),
             newcomers: Mutex::default(),
         }
@@ -90,6 +93,14 @@ impl Volume {
 
     pub fn turn(&self) -> MutexGuard<'_, ()> {
         locked(&self.turn)
+    }
+
+    pub fn run_is_due(&self) -> bool {
+        self.run_is_due.load(Ordering::Acquire)
+    }
+
+    pub fn note_run(&self, is_due: bool) {
+        self.run_is_due.store(is_due, Ordering::Release);
     }
 
     pub fn is_removed(&self) -> bool {

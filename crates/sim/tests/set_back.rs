@@ -37,6 +37,14 @@ impl Scene {
         Scene { room, origin, machines }
     }
 
+    async fn join(&mut self, number: u64) {
+        let (room, mode) = (&self.room, WantedMode::Auto);
+        let mut machine =
+            ClientMachine::invited(room, &self.origin, number as _, Conditions::NEAR, mode);
+        machine.start().await.unwrap();
+        self.machines.push(machine);
+    }
+
     fn client(&self, number: usize) -> SimClient {
         self.machines[number].client().unwrap().clone()
     }
@@ -188,6 +196,45 @@ fn a_server_that_has_as_many_changes_again_is_told_from_what_it_was() {
         scene.save("later", 3).await;
         scene.settled().await;
         assert_eq!(scene.read(1, "later").await, Some(stretch(3, LENGTH)));
+        check::nothing_broke(&scene.room, &scene.machines).unwrap();
+        scene.room.network.close();
+    });
+}
+
+/// A server that was set back gives an id to a device that it had given to another before, and that device makes files
+/// by the same numbers.
+#[test]
+fn what_was_cached_of_a_lost_file_is_not_shown_for_another_that_bears_its_id() {
+    sim::run::paused(async {
+        let mut scene = Scene::new().await;
+        scene.save("before", 1).await;
+        scene.settled().await;
+        scene.origin.stop(End::Killed, Duration::ZERO);
+        let backup = scene.origin.disk.restart();
+        scene.origin.restart().unwrap();
+        scene.join(2).await;
+        scene.save_by(2, "lost", 50).await;
+        scene.settled().await;
+        assert_eq!(scene.read(0, "lost").await, Some(stretch(50, LENGTH)));
+        scene.room.clock.sleep(Duration::from_secs(10)).await;
+        scene.machines[0].stop(End::Killed, Duration::ZERO);
+        // The server will not know its device.
+        scene.machines.remove(2).stop(End::Killed, Duration::ZERO);
+        scene.origin.stop(End::Killed, Duration::ZERO);
+        scene.origin.disk = backup;
+        scene.origin.restart().unwrap();
+        scene.join(3).await;
+        scene.room.clock.sleep(Duration::from_secs(60)).await;
+        scene.save_by(2, "instead", 60).await;
+        scene.room.clock.sleep(Duration::from_secs(60)).await;
+        scene.machines[0].accepts_set_back = true;
+        scene.machines[0].start().await.unwrap();
+        scene.settled().await;
+        for number in 0..3 {
+            assert_eq!(scene.names(number).await, ["before", "instead"], "{number}");
+            let read = scene.read(number, "instead").await;
+            assert!(read == Some(stretch(60, LENGTH)), "{number}");
+        }
         check::nothing_broke(&scene.room, &scene.machines).unwrap();
         scene.room.network.close();
     });

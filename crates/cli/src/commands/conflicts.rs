@@ -55,8 +55,8 @@ enum Action {
     /// Put both together by lines, with what they began from; the version beside goes
     ///
     /// Where it is not known what both began from, as of two files that were made under one name, a
-    /// program can do it, with an empty file for that, and nothing else; two that say the same, with one mode
-    /// and owner, are one without it.
+    /// program can do it, with an empty file for that, and nothing else; of two of up to 64 MiB that say the
+    /// same and have the same mode, owner and attributes, one is left without it.
     /// Where both changed the same lines nothing is done, unless --markers or --tool is given. What
     /// the name had stays among the versions (`farfs history`, `farfs restore`). Files whose names
     /// fit a pattern in the section `[mergers]` of the configuration file are merged by the program

@@ -116,10 +116,17 @@ impl Merging {
     /// What this is of a conflict about a path within the volume: a program needs nothing that both
     /// began from.
     pub(super) fn way(&self, conflict: &ConflictInfo, path: &str) -> Way {
-        let by_program =
-            self.tool.is_some() || !self.markers && self.mergers.for_path(path).is_some();
         let has_base = conflict.base_since.is_some();
-        if by_program && !has_base { Way::MergeByProgram } else { Way::Merge }
+        if self.program(path).is_some() && !has_base { Way::MergeByProgram } else { Way::Merge }
+    }
+
+    /// The words of a program that merges a path within the volume. None: it goes by lines.
+    pub(super) fn program(&self, path: &str) -> Option<Vec<String>> {
+        match &self.tool {
+            Some(tool) => Some(Words::Line(tool.clone()).split()),
+            None if self.markers => None,
+            None => self.mergers.for_path(path),
+        }
     }
 
     /// Both sides as one. `path`: within the volume.
@@ -130,12 +137,11 @@ impl Merging {
         path: &str,
         (theirs, mine): (&Path, &Path),
     ) -> Result<Work> {
-        let of_config = || self.mergers.for_path(path).filter(|_| !self.markers);
-        let (words, within) = match &self.tool {
-            Some(tool) => (Some(Words::Line(tool.clone()).split()), self.within),
-            None => (of_config(), Some(self.within.unwrap_or(TOOL_WITHIN))),
+        let within = match &self.tool {
+            Some(_) => self.within,
+            None => Some(self.within.unwrap_or(TOOL_WITHIN)),
         };
-        let Some(words) = words else {
+        let Some(words) = self.program(path) else {
             let merged = self.by_lines(place, conflict, (theirs, mine))?;
             let work = Work::of(theirs)?;
             fs::write(work.merged(), merged)?;

@@ -11,14 +11,21 @@ use crate::exit::{Exit, fail};
 use anyhow::{Context, Result};
 use model::Stamp;
 use protocol::past::{Clash, ConflictInfo};
+use rustix::fs::{OFlags, lgetxattr, llistxattr};
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::os::unix::fs::MetadataExt;
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Instant;
 
 const COMPARED_AT_ONCE: usize = 1 << 20;
+/// As Linux has it, of a value and of all names.
+const XATTR_BYTES_MAX: usize = 64 << 10;
+const OWN_XATTRS: &[u8] = b"user.farfs.";
 
 /// What came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,23 +142,24 @@ pub fn keep_both(place: &Place, conflict: &ConflictInfo) -> Result<Outcome> {
 
 /// Why there is nothing to merge in a conflict, or nothing to merge it upon. None: it may be tried.
 pub fn not_merged(place: &Place, conflict: &ConflictInfo, merging: &Merging) -> Option<String> {
-    // What cannot be read is told of where it is tried.
-    if matches!(alike(place, conflict), Ok(Some(_))) {
-        return None;
-    }
     let path = conflict.path.as_deref().map(path_of).unwrap_or_default();
-    place.is_done(conflict, merging.way(conflict, &path)).err().map(|why| why.to_string())
+    let why = place.is_done(conflict, merging.way(conflict, &path)).err()?;
+    alike(place, conflict).is_none().then(|| why.to_string())
 }
 
 /// The merged contents take the name, and what lies beside it goes.
 pub fn merge(place: &Place, conflict: &ConflictInfo, merging: &Merging) -> Result<Outcome> {
     let number = conflict.number;
-    if let Some(alike) = alike(place, conflict)? {
-        return one_of(place, conflict, &alike);
-    }
     let path = conflict.path.as_deref().map(path_of).unwrap_or_default();
-    if let Some(why) = place.is_done(conflict, merging.way(conflict, &path))? {
-        return was_done(place, conflict, why);
+    let by_program = merging.program(&path).is_some();
+    match place.is_done(conflict, merging.way(conflict, &path)) {
+        Ok(Some(why)) => return was_done(place, conflict, why),
+        Ok(None) if by_program => {}
+        tried => match (alike(place, conflict), tried) {
+            (Some(alike), _) => return one_of(place, conflict, &alike),
+            (None, Err(why)) => return Err(why),
+            (None, Ok(_)) => {}
+        },
     }
     let (theirs, mine) = place.sides(conflict)?;
     let before = (Looks::of(&theirs)?, Looks::of(&mine)?);
@@ -182,36 +190,53 @@ struct Alike {
     theirs: PathBuf,
     mine: PathBuf,
     looks: (Looks, Looks),
+    files: (Besides, Besides),
 }
 
-/// Where both sides are files with the same bytes, mode and owner, there is nothing to choose. What is not of one
-/// size, or too large to be fetched to be compared, is not read.
-fn alike(place: &Place, conflict: &ConflictInfo) -> Result<Option<Alike>> {
-    if !place.are_two_files(conflict)? {
-        return Ok(None);
-    }
-    let (theirs, mine) = place.sides(conflict)?;
-    let looks = (Looks::of(&theirs)?, Looks::of(&mine)?);
-    let look = |path: &Path| {
+/// What a file is besides its contents and its times.
+#[derive(PartialEq, Eq)]
+struct Besides {
+    bytes: u64,
+    mode: u32,
+    owner: (u32, u32),
+    xattrs: BTreeMap<OsString, Vec<u8>>,
+}
+
+impl Besides {
+    fn of(path: &Path) -> Result<Besides> {
         let meta = fs::symlink_metadata(path).with_context(|| cannot("look at", path))?;
-        anyhow::Ok((meta.len(), meta.mode(), meta.uid(), meta.gid()))
-    };
-    let is_small = looks.0.bytes <= TEXT_BYTES_MAX;
-    let are_alike = is_small && look(&theirs)? == look(&mine)? && have_same_bytes(&theirs, &mine)?;
-    Ok(are_alike.then_some(Alike { theirs, mine, looks }))
+        let xattrs = xattrs_of(path).with_context(|| cannot("look at", path))?;
+        let owner = (meta.uid(), meta.gid());
+        Ok(Besides { bytes: meta.len(), mode: meta.mode(), owner, xattrs })
+    }
 }
 
-fn have_same_bytes(one: &Path, other: &Path) -> Result<bool> {
+/// Where both sides are files with the same bytes, mode, owner and attributes, there is nothing to choose. What
+/// differs in anything else, or is too large to be fetched to be compared, is not read. None, too: it cannot be
+/// looked at.
+fn alike(place: &Place, conflict: &ConflictInfo) -> Option<Alike> {
+    if !place.are_two_files(conflict).ok()? {
+        return None;
+    }
+    let (theirs, mine) = place.sides(conflict).ok()?;
+    let looks = (Looks::of(&theirs).ok()?, Looks::of(&mine).ok()?);
+    let files = (Besides::of(&theirs).ok()?, Besides::of(&mine).ok()?);
+    let are_alike = files.0 == files.1
+        && files.0.bytes <= TEXT_BYTES_MAX
+        && have_same_bytes(&theirs, &mine).unwrap_or(false);
+    are_alike.then_some(Alike { theirs, mine, looks, files })
+}
+
+fn have_same_bytes(one: &Path, other: &Path) -> io::Result<bool> {
     let open = |path: &Path| {
-        let file = fs::File::open(path).with_context(|| cannot("read", path))?;
-        anyhow::Ok(BufReader::with_capacity(COMPARED_AT_ONCE, file))
+        // What has come to the name since may be a link, or a pipe.
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+        let file = fs::File::options().read(true).custom_flags(flags).open(path)?;
+        io::Result::Ok(BufReader::with_capacity(COMPARED_AT_ONCE, file))
     };
     let (mut first, mut second) = (open(one)?, open(other)?);
     loop {
-        let (some, more) = (
-            first.fill_buf().with_context(|| cannot("read", one))?,
-            second.fill_buf().with_context(|| cannot("read", other))?,
-        );
+        let (some, more) = (first.fill_buf()?, second.fill_buf()?);
         let both = some.len().min(more.len());
         if both == 0 || some[..both] != more[..both] {
             return Ok(some.is_empty() && more.is_empty());
@@ -223,10 +248,12 @@ fn have_same_bytes(one: &Path, other: &Path) -> Result<bool> {
 
 /// The one with the name stays, and the other goes.
 fn one_of(place: &Place, conflict: &ConflictInfo, alike: &Alike) -> Result<Outcome> {
-    let Alike { theirs, mine, looks } = alike;
-    place.settled_by(conflict, None, || {
+    let Alike { theirs, mine, looks, files } = alike;
+    place.settled_by(conflict, looks.0.version, || {
         are_two(conflict, theirs, mine)?;
-        if (Looks::of(theirs)?, Looks::of(mine)?) != *looks {
+        if (Looks::of(theirs)?, Looks::of(mine)?) != *looks
+            || (Besides::of(theirs)?, Besides::of(mine)?) != *files
+        {
             let number = conflict.number;
             let what =
                 format!("conflict {number}: a side was changed while it was read; merge again");
@@ -234,6 +261,24 @@ fn one_of(place: &Place, conflict: &ConflictInfo, alike: &Alike) -> Result<Outco
         }
         remove(mine)
     })
+}
+
+/// Without what the mount says of a file.
+fn xattrs_of(path: &Path) -> io::Result<BTreeMap<OsString, Vec<u8>>> {
+    let read = |call: &dyn Fn(&mut [u8]) -> rustix::io::Result<usize>| {
+        let mut bytes = vec![0; XATTR_BYTES_MAX];
+        let length = call(&mut bytes)?;
+        bytes.truncate(length);
+        io::Result::Ok(bytes)
+    };
+    let names = read(&|bytes| llistxattr(path, bytes))?;
+    let names = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    let kept = names.filter(|name| !name.starts_with(OWN_XATTRS));
+    kept.map(|name| {
+        let name = OsStr::from_bytes(name);
+        Ok((name.to_owned(), read(&|bytes| lgetxattr(path, name, bytes))?))
+    })
+    .collect()
 }
 
 /// By what it is told that contents were changed, whoever has not closed the file yet.

@@ -175,6 +175,14 @@ pub(crate) fn renew(
 }
 
 fn acquaintance(inner: &Inner, volume: &Volume, attach: &Attach) -> Result<Acquaintance> {
+    if volume.run_is_due() {
+        let _turn = volume.turn();
+        if volume.run_is_due() {
+            inner.begin_run(volume);
+            // Once something has been said in it, it is too late.
+            volume.note_run(false);
+        }
+    }
     let read = inner.tables.read()?;
     let in_common = match &attach.heard {
         Some(heard) => Some(whole::in_common(&*read, volume.id, heard)?)

@@ -60,7 +60,7 @@ pub fn check(read: &dyn Read, volume: VolumeId, tell: &mut dyn FnMut(Fault)) {
     check.decodes::<Writer>(table::WRITERS);
     check.decodes::<Verdict>(table::VERDICTS);
     check.decodes::<Seq>(table::TIMES);
-    check.decodes::<u64>(table::RUNS);
+    check.runs();
     check.log(head.position);
     check.snapshots(head.position);
     check.contents(head.position);
@@ -187,6 +187,18 @@ impl Check<'_> {
             None => self.fault(place, "its key is not one that is written"),
         }
         None
+    }
+
+    /// In place of one that is lost any may have been drawn: devices do not take it for a set-back.
+    fn runs(&mut self) {
+        self.each(table::RUNS, |check, key, value| {
+            let place = format!("row {} of {}", hex(key), table::RUNS);
+            if let Err(error) = decode::<u64>(|| place.clone(), value) {
+                let value = Some(encode(&super::runs::LOST));
+                let mend = Mend { table: table::RUNS, key: key.to_vec(), value };
+                check.fault_with(place, error.to_string(), Some(mend));
+            }
+        });
     }
 
     fn snapshots(&mut self, position: Seq) {

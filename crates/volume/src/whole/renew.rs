@@ -1,16 +1,17 @@
-//! Tables that only repeat what others say, made anew where they cannot be read.
+//! Tables that only repeat what others say, made anew where they cannot be read, and that of the runs.
 //! Holds: the old rows go in the transaction that has the new ones, which follow from rows that all
 //! read.
 
 use super::error::Result;
-use super::record::{EntryRecord, decode};
-use super::{VolumeId, keys, table};
+use super::record::{EntryRecord, decode, encode};
+use super::{VolumeId, keys, runs, table};
+use model::Seq;
 use store::{Read, Row, Write};
 
 /// Rows that are read at once.
 const ROWS_MAX: usize = 1000;
-/// Of the last versions of names, which both repeat.
-const REPETITIONS: [&str; 2] = [table::ENTRIES_NOW, table::NAMES_NOW];
+/// Of the last versions of names, which two of them repeat; of runs it can be said that they are lost.
+const RENEWABLE: [&str; 3] = [table::ENTRIES_NOW, table::NAMES_NOW, table::RUNS];
 
 /// Of the tables that can be made anew those of which the store cannot read every row.
 pub fn unreadable(read: &dyn Read) -> Vec<&'static str> {
@@ -22,12 +23,18 @@ pub fn unreadable(read: &dyn Read) -> Vec<&'static str> {
         }
         false
     };
-    REPETITIONS.into_iter().filter(|name| !reads(name)).collect()
+    RENEWABLE.into_iter().filter(|name| !reads(name)).collect()
 }
 
 /// Makes these tables anew, of all volumes. It is the first that the transaction does.
 pub fn renew(write: &mut dyn Write, names: &[&'static str]) -> Result<()> {
     write.clear(names)?;
+    if names.contains(&table::RUNS) {
+        lose_runs(write)?;
+    }
+    if names == [table::RUNS] {
+        return Ok(());
+    }
     let mut last: Option<Row> = None;
     let mut from = Vec::new();
     loop {
@@ -43,6 +50,21 @@ pub fn renew(write: &mut dyn Write, names: &[&'static str]) -> Result<()> {
         }
     }
     last.map_or(Ok(()), |last| put(write, names, last))
+}
+
+fn lose_runs(write: &mut dyn Write) -> Result<()> {
+    let mut from = Vec::new();
+    loop {
+        let rows = write.scan(table::HEAD, &from, &end(), ROWS_MAX)?;
+        let Some(next) = after(&rows) else { return Ok(()) };
+        from = next;
+        for (key, _) in rows {
+            if let Some(volume) = key.first_chunk().map(|number| u32::from_be_bytes(*number)) {
+                let key = keys::run(VolumeId(volume), Seq::START);
+                write.put(table::RUNS, &key, &encode(&runs::LOST))?;
+            }
+        }
+    }
 }
 
 /// The last version of a name says what it is now.
