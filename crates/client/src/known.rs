@@ -1,6 +1,7 @@
 //! The files that the kernel has, and how those of them were that are gone since.
 //! Holds: what the kernel was told of and has not forgotten can be opened, read and asked about,
 //! though its last name is gone, as on a local disk; of what it has forgotten nothing stays here.
+//! From: the kernel's `fs/namei.c`, which lets nothing be looked up in a directory once it has removed that.
 //! While this is locked names are not looked up, nor does it show that one has gone.
 
 use crate::client::{Client, error_of};
@@ -8,7 +9,7 @@ use crate::failures::of_missing;
 use crate::presence::Presence;
 use crate::ranks::{self, Rank, Ranked};
 use crate::types::Error;
-use model::{Contents, Effects, FileId, Node, Stamp, Time, Update, View};
+use model::{Contents, Effects, FileId, Kind, Node, Stamp, Time, Update, View};
 use protocol::{States, Upstream};
 use std::collections::BTreeMap;
 use store::{Containers, Read, StoreError};
@@ -75,6 +76,16 @@ impl Known {
     /// It has a name now.
     pub fn is_born(&mut self, file: FileId) {
         self.gone.remove(&file);
+    }
+
+    /// A directory that went while the kernel had it, and shows again: in what the kernel has by its number
+    /// nothing can be any more.
+    pub fn comes_back(&mut self, file: FileId) -> bool {
+        let is_dead = self.gone.get(&file).is_some_and(|gone| gone.node.kind == Kind::Directory);
+        if is_dead {
+            self.gone.remove(&file);
+        }
+        is_dead
     }
 
     /// How often it was told of a file and has not forgotten it.

@@ -9,6 +9,8 @@
 mod alike;
 #[path = "conflicts/both_made.rs"]
 mod both_made;
+#[path = "conflicts/brought_back.rs"]
+mod brought_back;
 #[path = "conflicts/links.rs"]
 mod links;
 #[path = "conflicts/private.rs"]

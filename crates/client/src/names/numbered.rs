@@ -28,6 +28,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// size to go by, if that is not as it was found.
     pub fn number_to_tell(&self, file: FileId) -> (u64, Option<u64>) {
         let numbers = self.numbers();
+        let comes_back = self.known().comes_back(file);
+        if comes_back {
+            numbers.is_anothers(file);
+        }
         if !numbers.has_several(file) {
             let number = numbers.tell(file);
             return (number, self.size_by(file, number));
