@@ -61,9 +61,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.core().plans.insert(update.stamp.number, plan);
         if self.inner.mended.is_altered(file) {
             let path = self.name_for_people(file);
-            tracing::warn!(
+            tracing::info!(
                 path,
-                "the disk here has altered what was not sent; the server is asked for it first"
+                "the cache does not hold what was stored: it was sent before a kill and has changed since, or \
+                 the disk has altered it; the server is asked for it first"
             );
         }
         Ok(())
