@@ -2,7 +2,7 @@
 
 use crate::party::{Device, LEASE, Party, VOLUME, all_chunks, name, noise, store_of, unlink_of};
 use model::{Change, FileId, Kind};
-use protocol::{Refusal, Request, Response, Verdict};
+use protocol::{Attach, Heard, Refusal, Request, Response, Verdict};
 use replica::{Checked, Limits, Origin, Repair, State};
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -112,6 +112,28 @@ async fn a_damaged_row_of_any_table_is_told_of() {
     }
     assert!(tried > 50, "{tried}");
     assert_eq!(check(&party, Repair::No).await.problems, []);
+}
+
+/// What was drawn for a run is nowhere else: any may have been, so that no device takes it for a set-back.
+#[tokio::test(start_paused = true)]
+async fn a_damaged_run_turns_nobody_away_and_is_mended_so_that_nobody_is_alarmed() {
+    let (party, ada) = furnished().await;
+    let (key, _) = rows(&party, "whole-runs").pop().unwrap();
+    put(&party, "whole-runs", &key, Some(&[0xff]));
+    let in_common = async || {
+        let (session, ears) = party.admit(&ada.name, None).await.unwrap();
+        let heard = Heard { upto: ada.seen(), runs: ada.attached.runs.clone().unwrap() };
+        let (replica, made, seen) = (Some(ada.replica), ada.made, ada.seen());
+        let heard = Some(heard);
+        let attach = Attach { replica, made, seen, locks: None, life: None, heard };
+        Device::attached_by(&ada.name, session, ears, attach).await.attached.in_common
+    };
+    assert_eq!(in_common().await, None);
+    assert!(check(&party, Repair::No).await.left > 0);
+    let repaired = check(&party, Repair::Yes).await;
+    assert_eq!((repaired.left, repaired.problems.len()), (0, 1), "{repaired:?}");
+    assert_eq!(check(&party, Repair::No).await.problems, []);
+    assert_eq!(in_common().await, None);
 }
 
 #[tokio::test(start_paused = true)]

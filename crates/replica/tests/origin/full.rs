@@ -266,3 +266,22 @@ async fn what_was_taken_is_answered_again_on_a_full_disk_and_what_comes_after_it
     assert!(matches!(both.verdicts[..], [Verdict::Taken(_), Verdict::Taken(_)]), "{both:?}");
     assert_eq!(stage.party.tree(), "a: \nb: ");
 }
+
+/// A start that finds no room is written down with the first attach, for which some is kept aside.
+#[tokio::test(start_paused = true)]
+async fn that_a_server_was_started_on_a_full_disk_is_known_before_anybody_is_told_anything() {
+    let stage = Stage::new();
+    let mut ada = stage.party.join("ada").await;
+    ada.write_new(ROOT, "a", "text").await;
+    let before = ada.attached.runs.clone().unwrap();
+    let disk = stage.disk.restart();
+    disk.fill_after(0);
+    let party = party_on(&disk, &stage.world);
+    party.origin.use_reserve(Arc::new(disk.reserve()));
+    let back = party.rejoin(&ada).await;
+    let now = back.attached.runs.clone().unwrap();
+    assert_eq!(now[..before.len()], before);
+    assert_eq!(now.len(), before.len() + 1);
+    let again = party.rejoin(&back).await;
+    assert_eq!(again.attached.runs, Some(now), "it is one run");
+}
