@@ -359,6 +359,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let done = self
             .with_room(|| self.change_under(&mut self.core(), epoch, uid, &mut build, &mut also))?;
         self.pins_see_update(&done.value.0);
+        self.inner.full.see(&done.value.0);
         self.after_change()?;
         Ok(done)
     }

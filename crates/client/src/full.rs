@@ -8,7 +8,7 @@ use crate::ranks::{self, Rank, Ranked};
 use crate::replay_log::{PAUSE, SHORT_PAUSE, Setback};
 use crate::types::Error;
 use model::{Change, Update};
-use protocol::{Class, Objection, PAYLOAD_BYTES_MAX, Request, Response, Upstream};
+use protocol::{Class, Objection, PAYLOAD_BYTES_MAX, Request, Response, Submit, Upstream};
 use std::sync::Mutex;
 use std::time::Duration;
 use store::Containers;
@@ -38,6 +38,11 @@ struct State {
     pause: Option<Duration>,
     /// What one message may have, until there has been room for a long one.
     bytes_max: Option<u64>,
+    /// The replica above may keep what it has of what was turned down, as long as nothing else is
+    /// sent in its turn.
+    is_kept_for: bool,
+    /// The last update that there was when pending stores of removed files were looked for.
+    looked: u64,
 }
 
 impl Full {
@@ -50,12 +55,28 @@ impl Full {
         let mut state = self.state();
         state.refused_at = Some(now);
         state.bytes_max = Some(FIRST_BYTES);
+        state.is_kept_for = true;
+    }
+
+    /// What was turned down is not sent any more: what comes next is tried at once.
+    pub fn gave_up(&self) {
+        self.state().refused_at = None;
+    }
+
+    /// Whether there are updates that were not there when removed files were looked for last.
+    pub fn has_news(&self, last: u64) -> bool {
+        last > self.state().looked
+    }
+
+    pub fn looked(&self, last: u64) {
+        self.state().looked = last;
     }
 
     /// What was sent was taken.
     pub fn over(&self) {
         let mut state = self.state();
         (state.refused_at, state.pause) = (None, None);
+        state.is_kept_for = false;
     }
 
     /// A message with contents was kept.
@@ -75,6 +96,14 @@ impl Full {
         let pause = state.pause.unwrap_or(PAUSE);
         state.pause = Some(longer(pause));
         pause
+    }
+
+    /// What is removed may be what has no room.
+    pub fn see(&self, update: &Update) {
+        let over = matches!(update.change, Change::Rename { over: Some(_), .. });
+        if over || matches!(update.change, Change::Unlink { .. }) {
+            self.ask();
+        }
     }
 
     /// Something may have changed: it is looked again soon, if it is waited for.
@@ -148,12 +177,39 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let full = is_full(error);
         self.note_full(full);
         if full {
+            if self.give_up_removed().await {
+                // The next thing is tried at once.
+                return;
+            }
             self.send_removals().await;
         }
         let rest = self.turn_away(error);
         match full {
             true => self.until_asked().await,
             false => self.inner.world.clock.sleep(rest).await,
+        }
+    }
+
+    /// Nothing is pending any more. If something was turned down before, the replica above need not
+    /// keep what it has of it.
+    pub(crate) async fn nothing_is_sent(&self) -> Result<(), Setback> {
+        let is_kept_for = self.inner.full.state().is_kept_for;
+        if !is_kept_for || self.core().log.pending_len() > 0 {
+            return Ok(());
+        }
+        let submit = Submit {
+            settled: self.core().meta.settled,
+            strict: false,
+            updates: Vec::new(),
+            payload: None,
+            deltas: None,
+            seek: None,
+            ahead: None,
+            under: None,
+        };
+        match self.inner.upstream.ask(Class::Replay, Request::Submit(submit)).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Setback::Link),
         }
     }
 

@@ -3,8 +3,12 @@
 //! of directories; log and tables agree after a crash at any moment.
 //! From: partially connected operation, 5.2.
 
+mod gone;
+
 use crate::client::{Client, Core, error_of};
 use crate::mode;
+use crate::part::forget_part;
+use crate::recipes::forget_unsent;
 use crate::types::Error;
 use model::{Change, FileId, Name, Update};
 use protocol::Upstream;
@@ -43,8 +47,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// all the same learns that it went.
     pub(crate) fn overtake(&self, core: &mut Core, number: u64) -> Result<(), LogError> {
         let before = core.log.store_bytes();
+        let was_first = core.log.first_number() == Some(number);
         core.log.overtake(number)?;
         core.waiters.note_overtaken(number);
+        if was_first {
+            self.inner.full.ask();
+        }
         self.inner.settled.notify_waiters();
         self.inner.counters.cancelling.count(1, before - core.log.store_bytes());
         Ok(())
@@ -143,6 +151,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     )
                     .map_err(|error| Error::Failed(error.to_string()))?,
                 );
+                let number = update.stamp.number;
+                if let (Change::Store { file, .. }, false) =
+                    (&update.change, core.log.is_pending(number))
+                {
+                    forget_part(&mut *write, *file, number).map_err(error_of)?;
+                    forget_unsent(&mut *write, *file, number).map_err(error_of)?;
+                }
             }
             write.commit(Durability::Later).map_err(error_of)?;
             Ok(shown_anew)
@@ -176,11 +191,23 @@ impl Core {
 
     /// It has not left, nobody waits for it, and it shows.
     fn may_cancel(&self, number: u64) -> bool {
+        self.may_rewrite(number) && !self.waiters.concern(number)
+    }
+
+    /// It has not left, and it shows.
+    fn may_rewrite(&self, number: u64) -> bool {
         self.has_not_left(number)
             && number > self.judged
             && self.meta.lost.is_none()
             && self.hidden.is_none()
-            && !self.waiters.concern(number)
+    }
+
+    /// The replica above had no room for these, in their turn: who hears that knows that the first was
+    /// not taken, and so none of the others.
+    pub(crate) fn returned_for_room(&mut self, updates: &[Update]) {
+        let numbers = updates.iter().map(|update| update.stamp.number);
+        let numbers: Vec<u64> = numbers.filter(|number| !self.may_be_ahead(*number)).collect();
+        self.log.returned(&numbers);
     }
 }
 

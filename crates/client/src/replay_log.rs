@@ -146,7 +146,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.next_batch()?
         };
         if sending.updates.is_empty() {
-            return Ok(());
+            return self.nothing_is_sent().await;
         }
         if sending.sync_first {
             self.sync_before_sending(&sending).await?;
@@ -161,7 +161,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 self.is_attached_no_more(session);
                 return Err(Setback::Link);
             }
-            Ok(Response::Refused(refusal)) => return Err(self.refused(refusal)),
+            Ok(Response::Refused(refusal)) => {
+                if matches!(refusal, Refusal::NoSpace) {
+                    self.core().returned_for_room(&sending.updates);
+                }
+                return Err(self.refused(refusal));
+            }
             Ok(other) => return Err(unexpected("submit", &other).into()),
             Err(_) => return Err(Setback::Link),
         };

@@ -7,6 +7,7 @@ mod cancel;
 mod due;
 mod estimate;
 mod flipflop;
+mod gone;
 mod grade;
 mod mode;
 mod pass;
@@ -19,6 +20,7 @@ pub use cancel::{Moot, moot};
 pub use due::{is_to_be_looked_through, stays_for};
 pub use estimate::{Estimate, Figures, Sample, Sampler};
 pub use flipflop::FlipFlop;
+pub use gone::stores_of_gone;
 pub use grade::{Grade, Judged, Lack, RETURNS_A_WHILE_MAX, grade_of, lack_of};
 pub use mode::{
     LINK_GRACE, LinkView, WantedMode, Why, choose, fetches, replays, validates, waits_for_verdicts,

@@ -2,7 +2,8 @@
 //! that the disk is full, and nothing that it was told is done is lost.
 #![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
 
-use client::{Allocate, OpenFlags, WantedMode};
+use client::{Allocate, OpenFlags, RenameFlag, WantedMode};
+use model::Kind;
 use protocol::Mode;
 use replica::Limits;
 use sim::check;
@@ -406,7 +407,15 @@ const MIB: usize = 1 << 20;
 
 /// An origin that has room for eight MiB of contents, and so many clients.
 async fn small(room: &Room, modes: &[Mode]) -> (OriginMachine, Vec<ClientMachine>) {
-    let limits = Limits { bytes_max: 8 * MIB as u64, ..Limits::simulated() };
+    with_room_for(8 * MIB, room, modes).await
+}
+
+async fn with_room_for(
+    length: usize,
+    room: &Room,
+    modes: &[Mode],
+) -> (OriginMachine, Vec<ClientMachine>) {
+    let limits = Limits { bytes_max: length as u64, ..Limits::simulated() };
     let origin = OriginMachine::start(room, limits).unwrap();
     let mut machines = Vec::new();
     for (number, mode) in modes.iter().enumerate() {
@@ -518,6 +527,266 @@ fn what_a_device_goes_on_sending_stays_at_a_full_origin_and_goes_when_it_sends_s
         assert_eq!(removed(other, "next").await, Outcome::Done);
         room.clock.sleep(FOUND_WITHIN).await;
         check::all_agree(&room, &origin, &machines).await.unwrap();
+        check::nothing_broke(&room, &machines).unwrap();
+        room.network.close();
+    });
+}
+
+/// How a file goes for which there was no room.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Goes {
+    Removed,
+    WithItsDirectory,
+    Replaced,
+    Emptied,
+}
+
+const ROOM: usize = 3 * MIB;
+const TOO_LONG: usize = 4 * MIB;
+/// Fits where no more than a file of half a MiB is kept.
+const NEXT: usize = 2 * MIB;
+/// Nobody has to wait for it.
+const SOON: Duration = Duration::from_secs(20);
+const SHORT: usize = 10_000;
+
+fn create(name: &str) -> Operation {
+    Operation::Create { path: Path::new(name), mode: 0o644, slot: 0 }
+}
+
+fn made(directory: &str) -> Operation {
+    Operation::Make { path: Path::new(directory), kind: Kind::Directory, mode: 0o755, target: None }
+}
+
+async fn done(machine: &ClientMachine, operations: impl IntoIterator<Item = Operation>) {
+    let client = machine.client().unwrap().clone();
+    let mut programs = Programs::default();
+    for operation in operations {
+        let outcome = programs.perform(&client, &operation).await;
+        assert!(!matches!(outcome, Outcome::Failed(_)), "{operation}: {outcome}");
+    }
+}
+
+async fn is_gone(machine: &ClientMachine, name: &str) {
+    let client = machine.client().unwrap().clone();
+    let stat = Operation::Stat { path: Path::new(name) };
+    let found = Programs::default().perform(&client, &stat).await;
+    assert_eq!(found, Outcome::Failed(Fault::NoEntry), "{name}");
+}
+
+/// Makes a file that is too large, which the origin knows before it has contents, or not.
+async fn saved_too_long(machine: &ClientMachine, name: &str, room: &Room, known: bool) {
+    let client = machine.client().unwrap().clone();
+    let mut programs = Programs::default();
+    programs.perform(&client, &create(name)).await;
+    if known {
+        room.clock.sleep(Duration::from_secs(2)).await;
+    }
+    for operation in [write(TOO_LONG, 7), CLOSE] {
+        let outcome = programs.perform(&client, &operation).await;
+        assert!(!matches!(outcome, Outcome::Failed(_)), "{operation}: {outcome}");
+    }
+}
+
+fn pending(machine: &ClientMachine) -> u64 {
+    machine.client().unwrap().status().pending.updates
+}
+
+#[test]
+fn what_is_removed_that_had_no_room_is_not_sent_any_more_and_all_else_goes() {
+    let ways = [Goes::Removed, Goes::WithItsDirectory, Goes::Replaced, Goes::Emptied];
+    for (goes, known) in ways.into_iter().flat_map(|goes| [true, false].map(|known| (goes, known)))
+    {
+        sim::run::paused(async {
+            let room = Room::new(1, false);
+            let (origin, machines) =
+                with_room_for(ROOM, &room, &[Mode::Partial, Mode::Connected]).await;
+            let [waits, other] = &machines[..] else { unreachable!() };
+            let (path, name) = (|name: &str| Path::new(name), "dir/large");
+            done(waits, [made("dir")]).await;
+            assert!(saved(waits, "new", 2, SHORT).await && saved(waits, "kept", 1, MIB / 2).await);
+            saved_too_long(waits, name, &room, known).await;
+            room.clock.sleep(HOUR / 6).await;
+            assert!(pending(waits) > 0 && !saved(other, "next", 3, NEXT).await);
+            assert_eq!(removed(other, "next").await, Outcome::Done);
+            let sent = || room.network.traffic(waits.line).sent.iter().sum::<u64>();
+            let before = sent();
+            let ends = match goes {
+                Goes::Removed => vec![Operation::Unlink { path: path(name) }],
+                Goes::WithItsDirectory => vec![
+                    Operation::Unlink { path: path(name) },
+                    Operation::RemoveDirectory { path: path("dir") },
+                ],
+                Goes::Replaced => vec![Operation::Rename {
+                    from: path("new"),
+                    to: path(name),
+                    flag: RenameFlag::Replace,
+                }],
+                Goes::Emptied => vec![Operation::Cut { path: path(name), size: 0 }],
+            };
+            done(waits, ends).await;
+            done(waits, [made("newdir")]).await;
+            assert!(saved(waits, "small", 4, SHORT).await);
+            room.clock.sleep(SOON).await;
+            assert_eq!(pending(waits), 0, "{goes:?}, known: {known}");
+            assert!(sent() - before < MIB as u64 / 4, "{goes:?}: {} bytes", sent() - before);
+            is_there(other, "small", 4, SHORT).await;
+            done(other, [Operation::Stat { path: path("newdir") }]).await;
+            match goes {
+                Goes::Removed | Goes::WithItsDirectory => is_gone(other, name).await,
+                Goes::Replaced => is_there(other, name, 2, SHORT).await,
+                Goes::Emptied => is_there(other, name, 7, 0).await,
+            }
+            assert!(saved(other, "next", 5, NEXT).await, "{goes:?}, known: {known}");
+            assert_eq!(removed(other, "next").await, Outcome::Done);
+            check::all_agree(&room, &origin, &machines).await.unwrap();
+            check::nothing_broke(&room, &machines).unwrap();
+            room.network.close();
+        });
+    }
+}
+
+#[test]
+fn nothing_that_was_turned_down_and_removed_keeps_room_from_others_though_no_more_is_sent() {
+    for known in [true, false] {
+        sim::run::paused(async {
+            let room = Room::new(1, false);
+            let (_origin, machines) =
+                with_room_for(ROOM, &room, &[Mode::Partial, Mode::Connected]).await;
+            saved_too_long(&machines[0], "large", &room, known).await;
+            room.clock.sleep(HOUR / 6).await;
+            assert_eq!(removed(&machines[0], "large").await, Outcome::Done);
+            room.clock.sleep(SOON).await;
+            assert_eq!(pending(&machines[0]), 0);
+            assert!(saved(&machines[1], "next", 3, NEXT + MIB / 2).await, "known: {known}");
+            room.network.close();
+        });
+    }
+}
+
+#[test]
+fn a_crash_after_what_had_no_room_was_removed_costs_nothing_else() {
+    let ends = [(true, End::Killed), (false, End::Killed), (false, End::PowerCut)];
+    let delays = [Duration::ZERO, Duration::from_millis(2500), SOON];
+    for ((of_client, end), after) in
+        ends.into_iter().flat_map(|end| delays.map(|after| (end, after)))
+    {
+        sim::run::paused(async {
+            let room = Room::new(1, false);
+            let (mut origin, mut machines) = with_room_for(ROOM, &room, &[Mode::Partial; 2]).await;
+            assert!(saved(&machines[0], "kept", 1, MIB / 2).await);
+            saved_too_long(&machines[0], "large", &room, true).await;
+            room.clock.sleep(HOUR / 6).await;
+            assert_eq!(removed(&machines[0], "large").await, Outcome::Done);
+            assert!(saved(&machines[0], "small", 4, SHORT).await);
+            room.clock.sleep(after).await;
+            if of_client {
+                machines[0].stop(end, Duration::ZERO);
+                machines[0].start().await.unwrap();
+            } else {
+                origin.stop(end, Duration::ZERO);
+                origin.restart().unwrap();
+            }
+            room.clock.sleep(2 * FOUND_WITHIN).await;
+            assert_eq!(pending(&machines[0]), 0, "of client: {of_client}, {end:?} after {after:?}");
+            check::settled(&room, &machines, true).await.unwrap();
+            check::all_agree(&room, &origin, &machines).await.unwrap();
+            check::nothing_broke(&room, &machines).unwrap();
+            is_gone(&machines[1], "large").await;
+            is_there(&machines[1], "small", 4, SHORT).await;
+            is_there(&machines[1], "kept", 1, MIB / 2).await;
+            assert!(saved(&machines[1], "next", 5, NEXT).await);
+            room.clock.sleep(FOUND_WITHIN).await;
+            assert_eq!(pending(&machines[1]), 0);
+            room.network.close();
+        });
+    }
+}
+
+#[test]
+fn what_others_have_stored_meanwhile_stays_when_what_had_no_room_is_removed() {
+    sim::run::paused(async {
+        let room = Room::new(1, false);
+        let (origin, machines) =
+            with_room_for(ROOM, &room, &[Mode::Partial, Mode::Connected]).await;
+        let [waits, other] = &machines[..] else { unreachable!() };
+        assert!(saved(other, "doc", 1, SHORT).await);
+        is_there(waits, "doc", 1, SHORT).await;
+        let open = || Operation::Open { path: Path::new("doc"), slot: 0, flags: CUT };
+        let client = waits.client().unwrap().clone();
+        client.set_mode(WantedMode::Fixed(Mode::Disconnected));
+        done(waits, [open(), write(TOO_LONG, 7), CLOSE]).await;
+        done(other, [open(), write(SHORT, 8), CLOSE]).await;
+        client.set_mode(WantedMode::Fixed(Mode::Partial));
+        room.clock.sleep(HOUR / 6).await;
+        assert!(pending(waits) > 0, "it has no room");
+        assert_eq!(removed(waits, "doc").await, Outcome::Done);
+        room.clock.sleep(FOUND_WITHIN).await;
+        assert_eq!(pending(waits), 0);
+        check::all_agree(&room, &origin, &machines).await.unwrap();
+        is_there(waits, "doc", 8, SHORT).await;
+        is_there(other, "doc", 8, SHORT).await;
+        room.network.close();
+    });
+}
+
+#[test]
+fn a_removal_goes_ahead_also_of_a_file_that_itself_had_no_room() {
+    sim::run::paused(async {
+        let room = Room::new(1, false);
+        let (origin, machines) =
+            with_room_for(ROOM, &room, &[Mode::Partial, Mode::Connected]).await;
+        let [waits, other] = &machines[..] else { unreachable!() };
+        let client = waits.client().unwrap().clone();
+        let mut programs = Programs::default();
+        let second = Operation::Create { path: Path::new("second"), mode: 0o644, slot: 1 };
+        programs.perform(&client, &second).await;
+        room.clock.sleep(Duration::from_secs(2)).await;
+        saved_too_long(waits, "first", &room, true).await;
+        let write = Operation::Write { slot: 1, offset: 0, length: TOO_LONG, version: 9 };
+        for operation in [write, Operation::Close { slot: 1 }] {
+            programs.perform(&client, &operation).await;
+        }
+        room.clock.sleep(HOUR / 6).await;
+        assert_eq!(removed(waits, "second").await, Outcome::Done);
+        room.clock.sleep(SOON).await;
+        is_gone(other, "second").await;
+        assert_eq!(pending(waits), 1, "the first waits for room");
+        assert_eq!(removed(waits, "first").await, Outcome::Done);
+        room.clock.sleep(SOON).await;
+        assert_eq!(pending(waits), 0);
+        assert!(saved(other, "next", 5, NEXT + MIB / 2).await);
+        assert_eq!(removed(other, "next").await, Outcome::Done);
+        check::all_agree(&room, &origin, &machines).await.unwrap();
+        check::nothing_broke(&room, &machines).unwrap();
+        room.network.close();
+    });
+}
+
+#[test]
+fn what_had_no_room_is_there_once_it_has_some_if_others_have_moved_what_was_removed_here() {
+    sim::run::paused(async {
+        let room = Room::new(1, false);
+        let (origin, machines) =
+            with_room_for(64 * MIB, &room, &[Mode::Partial, Mode::Connected]).await;
+        let [waits, other] = &machines[..] else { unreachable!() };
+        assert!(saved(other, "doc", 1, SHORT).await);
+        is_there(waits, "doc", 1, SHORT).await;
+        let client = waits.client().unwrap().clone();
+        client.set_mode(WantedMode::Fixed(Mode::Disconnected));
+        let open = Operation::Open { path: Path::new("doc"), slot: 0, flags: CUT };
+        done(waits, [open, write(TOO_LONG, 7), CLOSE]).await;
+        assert_eq!(removed(waits, "doc").await, Outcome::Done);
+        let (from, to, flag) = (Path::new("doc"), Path::new("moved"), RenameFlag::Replace);
+        done(other, [Operation::Rename { from, to, flag }]).await;
+        origin.disk.fill_after(TOO_LONG as u64 / 3);
+        client.set_mode(WantedMode::Fixed(Mode::Partial));
+        room.clock.sleep(HOUR / 6).await;
+        assert!(pending(waits) > 0);
+        origin.disk.make_room();
+        room.clock.sleep(FOUND_WITHIN).await;
+        assert_eq!(pending(waits), 0);
+        is_there(other, "moved", 7, TOO_LONG).await;
+        is_there(waits, "moved", 7, TOO_LONG).await;
         check::nothing_broke(&room, &machines).unwrap();
         room.network.close();
     });

@@ -14,8 +14,9 @@ mod set_back;
 
 pub use accessed::{forget_accessed, note_accessed};
 pub use change::{
-    Changed, apply_local, forget_gone, forget_local, forget_local_of, patch_cancelled_store,
-    pending_growths, show_by_others, take_listing, take_listing_but, take_states, take_states_but,
+    Changed, apply_local, forget_gone, forget_local, forget_local_of, has_no_name_but,
+    patch_cancelled_store, pending_growths, show_by_others, take_listing, take_listing_but,
+    take_states, take_states_but,
 };
 pub use fuzz::fuzz_rows;
 pub use held::{Held, Hold, let_go};

@@ -1,6 +1,6 @@
 //! When a disk that is short of room is swept of what nothing needs.
 //! Holds: soon after somebody was refused; and where that freed nothing, later each time, unless
-//! something has come in vain since.
+//! something has come in vain since, which is swept at once.
 
 use crate::volumes::locked;
 use std::sync::Mutex;
@@ -43,9 +43,15 @@ struct Sweep {
 
 /// How long until the next sweep. None: there is no reason for one.
 fn due_in(state: &State, now: Moment) -> Option<Duration> {
-    let settled = SETTLES.saturating_sub(now.since(state.refused_at?));
+    let has_come_in_vain = state.left_bytes >= LEFT_BYTES_MIN;
+    let settled = match state.refused_at {
+        Some(refused_at) => SETTLES.saturating_sub(now.since(refused_at)),
+        // Whoever was refused before the last sweep, which freed nothing, has no room yet.
+        None if has_come_in_vain && state.in_vain > 0 => Duration::ZERO,
+        None => return None,
+    };
     let Some(Sweep { ended, took }) = state.last else { return Some(settled) };
-    let in_vain = if state.left_bytes >= LEFT_BYTES_MIN { 0 } else { state.in_vain };
+    let in_vain = if has_come_in_vain { 0 } else { state.in_vain };
     let longer = 1u32.checked_shl(in_vain).unwrap_or(u32::MAX);
     let pause = PAUSE.saturating_mul(longer).min(PAUSE_MAX).max(took.saturating_mul(REST));
     Some(pause.saturating_sub(now.since(ended)).max(settled))
@@ -124,7 +130,17 @@ mod tests {
         assert_eq!(due(), Some(3600));
         shortage.left(1);
         assert_eq!(due(), Some(10), "that can be given back");
+        swept(false);
+        assert_eq!(due(), None);
+        shortage.left(LEFT_BYTES_MIN);
+        assert_eq!(
+            due(),
+            Some(10),
+            "it may be what the one who was refused before has no room for"
+        );
         swept(true);
+        shortage.left(LEFT_BYTES_MIN);
+        assert_eq!(due(), None, "there is room");
         shortage.refused(clock.moment());
         assert_eq!(due(), Some(10));
         clock.sleep(HOUR).await;

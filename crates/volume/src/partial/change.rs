@@ -184,6 +184,24 @@ pub fn pending_growths(read: &dyn Read, file: FileId) -> Result<Growths, Missing
     Ok(Growths::between(said, local.node.as_ref()))
 }
 
+/// Whether a file has no other names than some of these, by what the replica above said last.
+pub fn has_no_name_but(
+    read: &dyn Read,
+    file: FileId,
+    names: &BTreeSet<(FileId, Name)>,
+) -> Result<bool, Missing> {
+    let Some(bytes) = read.get(NODES, &rows::node_key(file))? else { return Ok(true) };
+    let row = decoded::row(file, bytes)?;
+    let Some(node) = row.up.as_ref().and_then(|up| up.node.as_ref()) else { return Ok(true) };
+    let mut found = 0;
+    for (directory, name) in names {
+        let bytes = read.get(ENTRIES, &rows::entry_key(*directory, name))?;
+        let said = bytes.map(|bytes| EntryRow::decode(&bytes)).transpose()?.and_then(|row| row.up);
+        found += u32::from(said.is_some_and(|up| up.file == Some(file)));
+    }
+    Ok(found >= node.links)
+}
+
 /// Takes in what the replica above says. Gives back what changed by it.
 pub fn take_states(
     write: &mut dyn Write,
