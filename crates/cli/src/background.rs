@@ -55,7 +55,7 @@ pub fn start(plan: &Plan) -> Result<()> {
     let report = child.stdout.take().context("the daemon has a standard output")?;
     let failed = match heard(report, plan) {
         Ok(Some(Report::Usable { damage })) => {
-            damage.iter().for_each(|told| eprintln!("farfs: {}", output::in_lines(told)));
+            damage.iter().for_each(output::tell);
             return Ok(());
         }
         Ok(Some(Report::Failed { message, exit })) => {
@@ -86,10 +86,11 @@ fn heard(report: ChildStdout, plan: &Plan) -> Result<Option<Report>> {
     let waits = || {
         if let Ok(address) = plan.known.url.parse::<link::Address>() {
             let bound = bound(plan);
-            eprintln!("farfs: waiting for {}:{} ({bound}) ...", address.host, address.port);
+            let (host, port) = (address.host, address.port);
+            output::tell(format_args!("waiting for {host}:{port} ({bound}) ..."));
         }
     };
-    let goes_on = || eprintln!("farfs: {WORDS}");
+    let goes_on = || output::tell(WORDS);
     let bounds = (IN_SILENCE, plan.answer_within.saturating_add(WITHOUT_HEADWAY));
     Ok(said(&receiver, bounds, waits, goes_on))
 }

@@ -79,12 +79,10 @@ impl Pin {
         let (priority, recursive) = (self.priority, self.recursive);
         questions::tell(&mount, &Question::Keep(Keep::Pin { file, place, priority, recursive }))?;
         if is_directory && !recursive {
-            eprintln!(
-                "farfs: only the directory itself is pinned; --recursive takes what is in it"
-            );
+            output::tell("only the directory itself is pinned; --recursive takes what is in it");
         }
         if let Some(warning) = show::pins_too_large(&questions::pins(&mount, 0)?) {
-            eprintln!("farfs: {}", output::in_lines(&warning));
+            output::tell(warning);
         }
         Ok(())
     }

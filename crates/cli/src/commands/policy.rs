@@ -182,7 +182,7 @@ fn wait_for_all(mount: &Entry, path: &Path) -> Result<()> {
         if before != Some(left) {
             let files = crate::units::count(left as u64, "file");
             let path = path.display().to_string();
-            eprintln!("farfs: {}: {files} to come", output::name(&path));
+            output::tell(format_args!("{}: {files} to come", output::name(&path)));
             before = Some(left);
         }
         let status = questions::status(mount)?;

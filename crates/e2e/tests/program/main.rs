@@ -6,6 +6,7 @@
     reason = "tests of real mounts open files and start processes"
 )]
 
+mod around;
 mod away;
 mod users;
 

@@ -1,0 +1,43 @@
+//! What is around a command does not decide what it does: outputs that take nothing, what a script has open, a
+//! server that is silent.
+
+use crate::{SECOND, is_mounted, text};
+use e2e::contents::noise;
+use e2e::{World, eventually, run};
+use std::fs::{self, File};
+use std::process::{Command, Stdio};
+
+fn full() -> File {
+    File::options().write(true).open("/dev/full").unwrap()
+}
+
+/// Its exit code, with nobody who reads what it says.
+fn unheard(mut command: Command) -> Option<i32> {
+    let started = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(full()).spawn();
+    started.unwrap().wait().unwrap().code()
+}
+
+#[test]
+fn who_reads_nothing_of_what_is_said_has_it_done_all_the_same() {
+    let world = World::new();
+    let server = world.server();
+    let place = world.folder("mount");
+    let mut mount = world.farfs(&["mount", &server.invite()]);
+    mount.arg(&place).arg("--state").arg(world.path("state")).args(["--mode", "fetch-only"]);
+    let mut foreground = Command::new(mount.get_program());
+    foreground.args(mount.get_args()).arg("--foreground");
+    e2e::world::marked(&mut foreground);
+    assert_eq!(unheard(mount), Some(0));
+    fs::write(place.join("pending"), noise(1, 10_000)).unwrap();
+    // It tells of what is pending.
+    assert_eq!(unheard(world.farfs(&["umount", &text(&place), "--wait", "1s"])), Some(0));
+    assert!(!is_mounted(&place));
+    let mut daemon = foreground.stdin(Stdio::null()).stderr(full()).spawn().unwrap();
+    eventually(20 * SECOND, "it is mounted", || is_mounted(&place));
+    eventually(20 * SECOND, "it answers", || {
+        run(&mut world.farfs(&["status", &text(&place)])).code == Some(0)
+    });
+    assert_eq!(fs::read(place.join("pending")).unwrap(), noise(1, 10_000));
+    assert_eq!(unheard(world.farfs(&["umount", &text(&place), "--wait", "1s"])), Some(0));
+    assert_eq!(daemon.wait().unwrap().code(), Some(0));
+}
