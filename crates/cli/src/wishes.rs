@@ -42,7 +42,7 @@ pub struct Wishes {
     #[arg(long, value_enum)]
     pub durability: Option<DurabilityName>,
 
-    /// How long a call may wait for the server before it fails [default: 30s]
+    /// How long a call may wait for the server before it fails; 1s at least [default: 30s]
     #[arg(long, value_name = "TIME")]
     pub answer_within: Option<Patience>,
 

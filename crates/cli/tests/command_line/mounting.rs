@@ -313,6 +313,16 @@ fn the_helper_of_mount_takes_what_mount_passes() {
 }
 
 #[test]
+fn a_patience_too_short_for_any_answer_is_refused_with_the_least() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = text(directory.path());
+    for short in ["0", "1ms"] {
+        let said = farfs(&["mount", &url(), place, "--answer-within", short]).fails_with(2);
+        assert!(said.contains("1 s at least"), "{said}");
+    }
+}
+
+#[test]
 fn what_is_not_mounted_is_not_found() {
     let directory = tempfile::tempdir().unwrap();
     let place = text(directory.path());

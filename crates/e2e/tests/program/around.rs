@@ -3,7 +3,9 @@
 
 use crate::{SECOND, is_mounted, text};
 use e2e::contents::noise;
-use e2e::{World, eventually, run};
+use e2e::mount::Wanted;
+use e2e::{World, eventually, run, timed};
+use rustix::process::Signal;
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
 
@@ -40,4 +42,25 @@ fn who_reads_nothing_of_what_is_said_has_it_done_all_the_same() {
     assert_eq!(fs::read(place.join("pending")).unwrap(), noise(1, 10_000));
     assert_eq!(unheard(world.farfs(&["umount", &text(&place), "--wait", "1s"])), Some(0));
     assert_eq!(daemon.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn what_is_cached_is_mounted_though_no_call_may_wait_for_as_long_as_a_silent_server_takes() {
+    let world = World::new();
+    let server = world.server();
+    let options = &["--answer-within", "3s"][..];
+    let mut mount = world.mount_with(&server, "mount", Wanted { options, ..Wanted::default() });
+    fs::write(mount.path("file"), "cached").unwrap();
+    mount.wait();
+    mount.unmount(&[]);
+    server.process().signal(Signal::STOP);
+    let ((), took) = timed(|| mount.again());
+    assert!(took < 9 * SECOND, "{took:?}");
+    assert_eq!(fs::read(mount.path("file")).unwrap(), b"cached");
+    mount.unmount(&[]);
+    // Who asked for connected mode waits for the server, and no longer than he said.
+    mount.mount_as("connected");
+    let said = mount.try_again().unwrap_err();
+    assert!(said.contains("did not answer") || said.contains("cannot mount"), "{said}");
+    server.process().signal(Signal::CONT);
 }
