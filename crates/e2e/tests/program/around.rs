@@ -1,10 +1,12 @@
 //! What is around a command does not decide what it does: outputs that take nothing, what a script has open, a
 //! server that is silent.
 
-use crate::{SECOND, is_mounted, text};
+use crate::{SECOND, is_mounted, mount_in_background, text};
 use e2e::contents::noise;
 use e2e::mount::Wanted;
 use e2e::{World, eventually, run, timed};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
@@ -42,6 +44,22 @@ fn who_reads_nothing_of_what_is_said_has_it_done_all_the_same() {
     assert_eq!(fs::read(place.join("pending")).unwrap(), noise(1, 10_000));
     assert_eq!(unheard(world.farfs(&["umount", &text(&place), "--wait", "1s"])), Some(0));
     assert_eq!(daemon.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_daemon_has_nothing_open_that_its_command_was_started_with() {
+    let world = World::new();
+    let server = world.server();
+    let lock = File::create(world.path("lock")).unwrap();
+    flock(&lock, FlockOperation::LockExclusive).unwrap();
+    fcntl_setfd(&lock, FdFlags::empty()).unwrap();
+    let (place, ran) = mount_in_background(&world, &server.invite(), "mount", &[]);
+    ran.succeeds();
+    drop(lock);
+    let again = File::open(world.path("lock")).unwrap();
+    let free = flock(&again, FlockOperation::NonBlockingLockExclusive);
+    run(&mut world.farfs(&["umount", &text(&place)])).succeeds();
+    free.unwrap();
 }
 
 #[test]
