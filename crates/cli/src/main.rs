@@ -32,6 +32,7 @@ mod orders;
 mod output;
 mod owner;
 mod past;
+mod paths;
 mod pending;
 mod places;
 mod plan;

@@ -81,17 +81,24 @@ pub fn is_live_at(mountpoint: &Path) -> bool {
 
 /// What a path lies in.
 #[derive(Debug, PartialEq, Eq)]
-enum Place {
+pub enum Place {
     Live(Entry),
     /// A mount that no entry was found for: its process has died, or it is another user's.
     Unlisted(PathBuf),
     Outside,
 }
 
+impl Place {
+    /// The innermost of a path without `.`, `..` and symbolic links.
+    pub fn of(path: &Path) -> Place {
+        innermost(live(), farfs_in_kernel().collect(), path)
+    }
+}
+
 /// The live mount in which `path` lies: the innermost.
 pub fn holding(path: &Path) -> Result<Entry> {
     let path = absolute(path)?;
-    match innermost(live(), farfs_in_kernel().collect(), &path) {
+    match Place::of(&path) {
         Place::Live(entry) => Ok(entry),
         Place::Unlisted(mountpoint) => Err(fail(Exit::Failure, unlisted(&mountpoint))),
         Place::Outside => Err(fail(
@@ -176,7 +183,7 @@ pub fn meant(path: Option<&Path>) -> Result<Entry> {
     let mut all = live();
     let here = std::env::current_dir().ok();
     if let Some(here) = here
-        && let Place::Live(entry) = innermost(live(), farfs_in_kernel().collect(), &here)
+        && let Place::Live(entry) = Place::of(&here)
     {
         return Ok(entry);
     }
@@ -227,14 +234,18 @@ fn where_it_was_mounted(path: PathBuf, live: &[Entry], table: &[InKernel]) -> Pa
 pub fn spelled(path: &Path) -> Result<PathBuf> {
     let path = std::path::absolute(path).context("there is no current directory")?;
     let mounted = farfs_mountpoints();
-    let link = |path: &Path| {
+    let link = |path: &Path, _| {
         let inside = mounted.iter().any(|mountpoint| path.starts_with(mountpoint));
-        if inside { None } else { std::fs::read_link(path).ok() }
+        Ok(if inside { None } else { std::fs::read_link(path).ok() })
     };
-    Ok(resolve(&path, link))
+    resolve(&path, link)
 }
 
-fn resolve(path: &Path, link: impl Fn(&Path) -> Option<PathBuf>) -> PathBuf {
+/// Without `.`, `..` and what `link` says is a symbolic link; it is told whether nothing comes after.
+pub fn resolve(
+    path: &Path,
+    mut link: impl FnMut(&Path, bool) -> Result<Option<PathBuf>>,
+) -> Result<PathBuf> {
     let backwards = |path: &Path| -> Vec<OsString> {
         path.components().rev().map(|component| component.as_os_str().into()).collect()
     };
@@ -247,14 +258,15 @@ fn resolve(path: &Path, link: impl Fn(&Path) -> Option<PathBuf>) -> PathBuf {
         } else if component != "." {
             // An absolute link starts over: pushing "/" replaces what was there.
             resolved.push(component);
-            if let Some(target) = link(&resolved).filter(|_| links < LINKS_MAX) {
+            let target = if links < LINKS_MAX { link(&resolved, ahead.is_empty())? } else { None };
+            if let Some(target) = target {
                 links += 1;
                 resolved.pop();
                 ahead.extend(backwards(&target));
             }
         }
     }
-    resolved
+    Ok(resolved)
 }
 
 /// Where the kernel has farfs mounted, also if the daemon is dead.

@@ -4,7 +4,7 @@ use crate::exit::{self, Exit, fail};
 use crate::keeping::Keep;
 use crate::past::Written;
 use crate::questions::{self, Question};
-use crate::{mounts, output, show};
+use crate::{mounts, output, paths, show};
 use anyhow::Result;
 use std::path::PathBuf;
 
@@ -70,7 +70,7 @@ pub struct Pins {
 
 impl Pin {
     pub fn run(self) -> Result<()> {
-        let path = mounts::absolute(&self.path)?;
+        let path = paths::opened(&self.path)?;
         let mount = mounts::holding(&path)?;
         questions::status(&mount)?;
         let file = mounts::inode(&path)?;
@@ -90,7 +90,7 @@ impl Pin {
 
 impl Unpin {
     pub fn run(self) -> Result<()> {
-        let path = mounts::absolute(&self.path)?;
+        let path = paths::opened(&self.path)?;
         let mount = mounts::holding(&path)?;
         questions::status(&mount)?;
         let file = questions::file_or_left(&mount, &path)?;

@@ -8,6 +8,7 @@
 
 mod around;
 mod away;
+mod paths;
 mod users;
 
 use e2e::contents::noise;
