@@ -1,7 +1,7 @@
 //! What is around a command does not decide what it does: outputs that take nothing, what a script has open, a
 //! server that is silent.
 
-use crate::{SECOND, is_mounted, mount_in_background, text};
+use crate::{SECOND, has_ended, is_mounted, mount_in_background, text};
 use e2e::contents::noise;
 use e2e::mount::Wanted;
 use e2e::{World, eventually, run, timed};
@@ -81,4 +81,29 @@ fn what_is_cached_is_mounted_though_no_call_may_wait_for_as_long_as_a_silent_ser
     let said = mount.try_again().unwrap_err();
     assert!(said.contains("did not answer") || said.contains("cannot mount"), "{said}");
     server.process().signal(Signal::CONT);
+}
+
+#[test]
+fn a_mount_is_found_by_the_path_that_it_has_since_a_directory_above_was_renamed() {
+    let world = World::new();
+    let server = world.server();
+    let (before, after) = (world.folder("before/m"), world.path("after/m"));
+    let mut mount = world.farfs(&["mount", &server.invite(), &text(&before)]);
+    mount.arg("--state").arg(world.path("state"));
+    run(&mut mount).succeeds();
+    fs::rename(world.path("before"), world.path("after")).unwrap();
+    let farfs = |arguments: &[&str]| run(&mut world.farfs(arguments));
+    let place = text(&after);
+    farfs(&["mode", &place, "fetch-only"]).succeeds();
+    fs::write(after.join("pending"), "x").unwrap();
+    farfs(&["wait", "--timeout", "1s", &text(&after.join("pending"))]).fails_with(8);
+    let listed = farfs(&["status"]);
+    assert!(listed.err.is_empty() && listed.out.contains(&place), "{listed:#?}");
+    let status: serde_json::Value =
+        serde_json::from_str(&farfs(&["status", "--json", &place]).succeeds()).unwrap();
+    assert_eq!(status["mountpoint"].as_str(), Some(place.as_str()));
+    let told = farfs(&["umount", "--wait", "1s", &place]);
+    assert!(told.err.contains("not yet at the server"), "{told:#?}");
+    told.succeeds();
+    assert!(!is_mounted(&after) && has_ended(status["pid"].as_u64().unwrap()));
 }
