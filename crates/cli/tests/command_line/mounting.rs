@@ -313,6 +313,15 @@ fn the_helper_of_mount_takes_what_mount_passes() {
 }
 
 #[test]
+fn a_section_that_is_of_no_mount_point_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("config.toml");
+    std::fs::write(&config, "[mounts.'work']\nmode = 'auto'\n").unwrap();
+    let said = farfs_configured(&config, &["mount", &url(), text(directory.path())]).fails_with(2);
+    assert!(said.contains("[mounts.\"work\"]") && said.contains("config.toml"), "{said}");
+}
+
+#[test]
 fn a_patience_too_short_for_any_answer_is_refused_with_the_least() {
     let directory = tempfile::tempdir().unwrap();
     let place = text(directory.path());
