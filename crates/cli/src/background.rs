@@ -1,7 +1,7 @@
 //! The daemon behind `farfs mount`: a new process of this program, started before any thread.
 //! It gets its plan through its standard input and says on its standard output whether the mount
 //! is usable; before that, as long as it looks through what a kill has left, that it goes on.
-//! Holds: a daemon whose command has ended before the mount was usable ends too; the command returns when the mount is usable, or with the daemon's own error.
+//! Holds: a daemon has nothing open that its command was started with; a daemon whose command has ended before the mount was usable ends too; the command returns when the mount is usable, or with the daemon's own error.
 //! A daemon that has headway is not ended, however long it takes: the next one would begin anew.
 
 use crate::commands::umount;
@@ -9,7 +9,7 @@ use crate::exit::{self, Exit, OrExit, fail};
 use crate::plan::Plan;
 use crate::recovery::{WITHOUT_HEADWAY, WORDS};
 use crate::wishes::ModeName;
-use crate::{daemon, logging, mounts, output, state, threads};
+use crate::{daemon, logging, mounts, output, processes, state, threads};
 use anyhow::{Context, Result};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
@@ -38,6 +38,7 @@ enum Report {
 
 /// Starts the daemon and waits until it can be used.
 pub fn start(plan: &Plan) -> Result<()> {
+    processes::keep_what_is_open();
     let program = std::env::current_exe().context("cannot find this program")?;
     let before = mounts::farfs_at(&plan.mountpoint);
     let mut child = Command::new(program)
@@ -55,7 +56,7 @@ pub fn start(plan: &Plan) -> Result<()> {
     let report = child.stdout.take().context("the daemon has a standard output")?;
     let failed = match heard(report, plan) {
         Ok(Some(Report::Usable { damage })) => {
-            damage.iter().for_each(|told| eprintln!("farfs: {}", output::in_lines(told)));
+            damage.iter().for_each(output::tell);
             return Ok(());
         }
         Ok(Some(Report::Failed { message, exit })) => {
@@ -86,10 +87,11 @@ fn heard(report: ChildStdout, plan: &Plan) -> Result<Option<Report>> {
     let waits = || {
         if let Ok(address) = plan.known.url.parse::<link::Address>() {
             let bound = bound(plan);
-            eprintln!("farfs: waiting for {}:{} ({bound}) ...", address.host, address.port);
+            let (host, port) = (address.host, address.port);
+            output::tell(format_args!("waiting for {host}:{port} ({bound}) ..."));
         }
     };
-    let goes_on = || eprintln!("farfs: {WORDS}");
+    let goes_on = || output::tell(WORDS);
     let bounds = (IN_SILENCE, plan.answer_within.saturating_add(WITHOUT_HEADWAY));
     Ok(said(&receiver, bounds, waits, goes_on))
 }

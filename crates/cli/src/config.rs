@@ -72,7 +72,8 @@ fn parse(text: &str, path: &Path) -> Result<Config> {
     let wrong = |error: &dyn std::fmt::Display| {
         fail(Exit::Usage, format!("{}: {}", path.display(), error.to_string().trim_end()))
     };
-    let config: Config = toml::from_str(text).map_err(|error| wrong(&error))?;
+    let mut config: Config = toml::from_str(text).map_err(|error| wrong(&error))?;
+    config.mounts = by_place(config.mounts).map_err(|error| wrong(&error))?;
     if config.mount.url.is_some() || config.mount.state.is_some() {
         return Err(wrong(&"url and state belong in a [mounts.\"/MOUNT/POINT\"] section"));
     }
@@ -80,6 +81,35 @@ fn parse(text: &str, path: &Path) -> Result<Config> {
         Some(fault) => Err(wrong(&fault)),
         None => Ok(config),
     }
+}
+
+/// By mount points as they are looked for, and URLs. Error: a section that no mount would ever go by.
+fn by_place(sections: BTreeMap<String, Wishes>) -> Result<BTreeMap<String, Wishes>, String> {
+    let mut by_place = BTreeMap::new();
+    for (name, wishes) in sections {
+        let place = match name.as_str() {
+            path if path.starts_with('/') => plain(path),
+            url if url.starts_with("farfs://") => url.to_owned(),
+            _ => {
+                return Err(format!(
+                    "[mounts.\"{name}\"] is neither the whole path of a mount point, from / on, nor a \
+                     farfs:// URL"
+                ));
+            }
+        };
+        if by_place.insert(place, wishes).is_some() {
+            return Err(format!(
+                "[mounts.\"{name}\"] is there twice, the other with or without a slash"
+            ));
+        }
+    }
+    Ok(by_place)
+}
+
+/// A path without what changes nothing of it: slashes at the end, or two in a row.
+fn plain(path: &str) -> String {
+    let names: Vec<&str> = path.split('/').filter(|name| !matches!(*name, "" | ".")).collect();
+    format!("/{}", names.join("/"))
 }
 
 /// What merges; of two files' patterns that are the same, the first file's.
@@ -131,6 +161,25 @@ mod tests {
         assert_eq!(found.cache_size, Some(Size(2 << 30)));
         let other = wishes(&configs, Path::new("/else"), "farfs://h/w");
         assert_eq!(other.cache_size, Some(Size(1 << 30)));
+    }
+
+    #[test]
+    fn a_section_is_of_the_mount_point_that_it_names_or_an_error() {
+        let config = read("[mounts.'/work/']\nmode = 'partial'\n[mounts.'//a/./b']\nmode = 'auto'");
+        let configs = [config.unwrap()];
+        let mode = |at: &str| wishes(&configs, Path::new(at), "farfs://h/v").mode;
+        assert_eq!(mode("/work"), Some(ModeName::Partial));
+        assert_eq!(mode("/a/b"), Some(ModeName::Auto));
+        for name in ["work", "~/work", "./work", ""] {
+            let said = read(&format!("[mounts.'{name}']\nmode = 'auto'")).unwrap_err();
+            assert_eq!(crate::exit::code(&said), Exit::Usage);
+            let said = said.to_string();
+            assert!(
+                said.contains(&format!("[mounts.\"{name}\"]")) && said.contains("whole path"),
+                "{said}"
+            );
+        }
+        assert!(read("[mounts.'/work/']\n[mounts.'/work']").is_err());
     }
 
     #[test]

@@ -87,7 +87,9 @@ impl std::str::FromStr for AskAbove {
     fn from_str(text: &str) -> std::result::Result<AskAbove, String> {
         match text {
             "inherit" => Ok(AskAbove::Inherit),
-            "none" | "0" => Ok(AskAbove::None),
+            "none" => Ok(AskAbove::None),
+            "0" => Err("say `none` if everything is to be fetched, or 1 if only what is here in a second is"
+                .to_owned()),
             secs => {
                 let secs = secs.parse().map_err(|_| "neither a number of seconds nor `none`")?;
                 Ok(AskAbove::Secs(secs))

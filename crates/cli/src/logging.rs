@@ -25,7 +25,9 @@ fn filter() -> EnvFilter {
 /// To the terminal.
 pub fn to_stderr() {
     let colours = std::io::stderr().is_terminal();
-    let layer = fmt::layer().with_writer(std::io::stderr).with_target(false).with_ansi(colours);
+    // A line that cannot be written is let go.
+    let layer = fmt::layer().with_writer(std::io::stderr).log_internal_errors(false);
+    let layer = layer.with_target(false).with_ansi(colours);
     let _ = tracing_subscriber::registry().with(filter()).with(layer).try_init();
 }
 

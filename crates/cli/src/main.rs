@@ -7,6 +7,8 @@
     clippy::disallowed_types,
     reason = "the program stands at the edge: it opens directories, sockets and processes"
 )]
+// These end the program where nobody reads: `output` does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod arguments;
 mod background;
@@ -30,6 +32,7 @@ mod orders;
 mod output;
 mod owner;
 mod past;
+mod paths;
 mod pending;
 mod places;
 mod plan;
@@ -60,7 +63,7 @@ fn main() -> ExitCode {
     match arguments::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("farfs: {}", output::in_lines(&exit::words(&error)));
+            output::tell(exit::words(&error));
             ExitCode::from(exit::code(&error) as u8)
         }
     }

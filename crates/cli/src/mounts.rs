@@ -28,11 +28,25 @@ pub struct Entry {
     /// What is mounted, as the kernel's table has it: `major:minor`.
     #[serde(default)]
     pub device: Option<String>,
+    /// By which the kernel knows the mount of it there, also when a directory above is called otherwise.
+    #[serde(default)]
+    pub mount: Option<u64>,
 }
 
 impl Entry {
     fn live(&self) -> bool {
         processes::started(self.pid) == Some(self.started)
+    }
+
+    /// By the path that its mount point has by now: it is noted as it was when it was mounted.
+    fn where_it_is(mut self, table: &[InKernel]) -> Entry {
+        let is_its = |line: &&InKernel| {
+            self.device.as_ref() == Some(&line.device) && self.mount == Some(line.mount)
+        };
+        if let Some(line) = table.iter().find(is_its) {
+            self.mountpoint.clone_from(&line.at);
+        }
+        self
     }
 
     /// The process is dead, and not gone.
@@ -81,17 +95,24 @@ pub fn is_live_at(mountpoint: &Path) -> bool {
 
 /// What a path lies in.
 #[derive(Debug, PartialEq, Eq)]
-enum Place {
+pub enum Place {
     Live(Entry),
     /// A mount that no entry was found for: its process has died, or it is another user's.
     Unlisted(PathBuf),
     Outside,
 }
 
+impl Place {
+    /// The innermost of a path without `.`, `..` and symbolic links.
+    pub fn of(path: &Path) -> Place {
+        innermost(live(), farfs_in_kernel().collect(), path)
+    }
+}
+
 /// The live mount in which `path` lies: the innermost.
 pub fn holding(path: &Path) -> Result<Entry> {
     let path = absolute(path)?;
-    match innermost(live(), farfs_in_kernel().collect(), &path) {
+    match Place::of(&path) {
         Place::Live(entry) => Ok(entry),
         Place::Unlisted(mountpoint) => Err(fail(Exit::Failure, unlisted(&mountpoint))),
         Place::Outside => Err(fail(
@@ -176,7 +197,7 @@ pub fn meant(path: Option<&Path>) -> Result<Entry> {
     let mut all = live();
     let here = std::env::current_dir().ok();
     if let Some(here) = here
-        && let Place::Live(entry) = innermost(live(), farfs_in_kernel().collect(), &here)
+        && let Place::Live(entry) = Place::of(&here)
     {
         return Ok(entry);
     }
@@ -227,14 +248,18 @@ fn where_it_was_mounted(path: PathBuf, live: &[Entry], table: &[InKernel]) -> Pa
 pub fn spelled(path: &Path) -> Result<PathBuf> {
     let path = std::path::absolute(path).context("there is no current directory")?;
     let mounted = farfs_mountpoints();
-    let link = |path: &Path| {
+    let link = |path: &Path, _| {
         let inside = mounted.iter().any(|mountpoint| path.starts_with(mountpoint));
-        if inside { None } else { std::fs::read_link(path).ok() }
+        Ok(if inside { None } else { std::fs::read_link(path).ok() })
     };
-    Ok(resolve(&path, link))
+    resolve(&path, link)
 }
 
-fn resolve(path: &Path, link: impl Fn(&Path) -> Option<PathBuf>) -> PathBuf {
+/// Without `.`, `..` and what `link` says is a symbolic link; it is told whether nothing comes after.
+pub fn resolve(
+    path: &Path,
+    mut link: impl FnMut(&Path, bool) -> Result<Option<PathBuf>>,
+) -> Result<PathBuf> {
     let backwards = |path: &Path| -> Vec<OsString> {
         path.components().rev().map(|component| component.as_os_str().into()).collect()
     };
@@ -247,14 +272,21 @@ fn resolve(path: &Path, link: impl Fn(&Path) -> Option<PathBuf>) -> PathBuf {
         } else if component != "." {
             // An absolute link starts over: pushing "/" replaces what was there.
             resolved.push(component);
-            if let Some(target) = link(&resolved).filter(|_| links < LINKS_MAX) {
+            let target = if links < LINKS_MAX { link(&resolved, ahead.is_empty())? } else { None };
+            if let Some(target) = target {
                 links += 1;
                 resolved.pop();
                 ahead.extend(backwards(&target));
             }
         }
     }
-    resolved
+    Ok(resolved)
+}
+
+/// The kernel's number of the mount of that device there.
+fn number_of(mountpoint: &Path, device: &str) -> Option<u64> {
+    let top = table().into_iter().rfind(|line| line.at == mountpoint && line.device == device);
+    top.map(|line| line.mount)
 }
 
 /// Where the kernel has farfs mounted, also if the daemon is dead.
@@ -312,6 +344,8 @@ pub fn is_mounted(mountpoint: &Path) -> bool {
 /// A line of the kernel's table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct InKernel {
+    /// Its number.
+    mount: u64,
     at: PathBuf,
     /// What of it is mounted there, from its root.
     root: PathBuf,
@@ -348,7 +382,8 @@ fn table() -> Vec<InKernel> {
 /// Of one line of mountinfo: `36 35 98:0 /root /mountpoint options … - type source options`.
 fn in_kernel(line: &[u8]) -> Option<InKernel> {
     let mut fields = line.split(|byte| *byte == b' ');
-    let device = String::from_utf8(fields.nth(2)?.to_vec()).ok()?;
+    let mount = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let device = String::from_utf8(fields.nth(1)?.to_vec()).ok()?;
     let (root, at) = (unescape(fields.next()?), unescape(fields.next()?));
     let mut fields = fields.skip_while(|field| *field != b"-");
     let kind = fields.nth(1)?.to_vec();
@@ -356,7 +391,7 @@ fn in_kernel(line: &[u8]) -> Option<InKernel> {
     let owner = options.and_then(|options| {
         options.split(',').find_map(|option| option.strip_prefix("user_id=")?.parse().ok())
     });
-    Some(InKernel { at, root, device, kind, owner })
+    Some(InKernel { mount, at, root, device, kind, owner })
 }
 
 /// Blanks and the like stand as `\040`.
@@ -416,12 +451,28 @@ mod tests {
             pid: 1,
             started: 1,
             device: None,
+            mount: None,
         }
     }
 
     fn in_kernel(at: &str, root: &str, device: &str) -> InKernel {
         let kind = b"fuse.farfs".to_vec();
-        InKernel { at: at.into(), root: root.into(), device: device.into(), kind, owner: Some(9) }
+        let (mount, device, owner) = (7, device.into(), Some(9));
+        InKernel { mount, at: at.into(), root: root.into(), device, kind, owner }
+    }
+
+    #[test]
+    fn a_mount_is_where_its_mount_point_is_by_now() {
+        let noted = Entry { device: Some("0:9".into()), mount: Some(7), ..entry("/before/m") };
+        let now = |line| noted.clone().where_it_is(&[line]).mountpoint;
+        assert_eq!(now(in_kernel("/after/m", "/", "0:9")), Path::new("/after/m"));
+        // Another one, of which the number or that of the device is the same.
+        assert_eq!(now(in_kernel("/after/m", "/", "0:8")), Path::new("/before/m"));
+        let bound = InKernel { mount: 8, ..in_kernel("/after/m", "/", "0:9") };
+        assert_eq!(now(bound), Path::new("/before/m"));
+        let of_before = Entry { mount: None, ..noted.clone() };
+        let line = in_kernel("/after/m", "/", "0:9");
+        assert_eq!(of_before.where_it_is(&[line]).mountpoint, Path::new("/before/m"));
     }
 
     #[test]
@@ -506,12 +557,13 @@ mod tests {
         let root = "/".into();
         assert_eq!(
             super::in_kernel(line),
-            Some(InKernel { at, root, device, kind, owner: Some(9) })
+            Some(InKernel { mount: 36, at, root, device, kind, owner: Some(9) })
         );
         let (at, kind) = ("/".into(), b"ext4".to_vec());
         let line = b"25 1 8:1 /a\\040b / rw - ext4 /dev/sda1 rw";
         let (root, device) = ("/a b".into(), "8:1".into());
-        assert_eq!(super::in_kernel(line), Some(InKernel { at, root, device, kind, owner: None }));
+        let (mount, owner) = (25, None);
+        assert_eq!(super::in_kernel(line), Some(InKernel { mount, at, root, device, kind, owner }));
         assert_eq!(super::in_kernel(b"36 35 0:50 / /mnt rw"), None);
         assert_eq!(super::in_kernel(b""), None);
         assert_eq!(unescape(br"a\"), PathBuf::from(r"a\"));

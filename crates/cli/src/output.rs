@@ -1,9 +1,10 @@
-//! Standard output. A reader that has had enough (`farfs status | head`) is no error.
-//! Holds: nothing that a file is called, or holds, reaches a terminal as an order to it.
+//! What people and programs are told. A reader that has had enough (`farfs status | head`) is no error.
+//! Holds: nothing ends, or is left undone, because a remark cannot be written; nothing that a file is called, or holds, reaches a terminal as an order to it.
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::io::{ErrorKind, Write};
 
 /// For people. What a terminal would obey is shown as Rust writes it, but for ends of lines and tabs.
@@ -21,6 +22,12 @@ fn as_it_is(text: &str) -> Result<()> {
 
 pub fn line(line: &str) -> Result<()> {
     text(&format!("{line}\n"))
+}
+
+/// A remark on standard error, which may be full, closed, or read by nobody.
+pub fn tell(remark: impl Display) {
+    let line = format!("farfs: {}\n", in_lines(&remark.to_string()));
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// For programs.

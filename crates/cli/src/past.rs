@@ -6,6 +6,7 @@ use crate::exit::{Exit, OrExit, fail};
 use crate::mounts::{self, Entry};
 use crate::orders::{self, Order};
 use crate::owner;
+use crate::paths;
 use crate::questions::{self, Question, Reply};
 use anyhow::Result;
 use minicbor::{Decode, Encode};
@@ -53,7 +54,7 @@ impl Asked {
     /// The mount that a path lies in, or a server's volume.
     pub fn of(place: &Path, data: Option<&Path>) -> Result<Asked> {
         match data {
-            None => Ok(Asked::Mount(mounts::holding(place)?)),
+            None => Ok(Asked::Mount(mounts::holding(&paths::named(place)?)?)),
             Some(data) => {
                 let volume = place.to_string_lossy().into_owned();
                 Ok(Asked::Server { data: data.into(), volume })
@@ -102,7 +103,7 @@ impl Asked {
     pub fn names_as_they_are(&self, path: &Path) -> Result<Vec<Name>> {
         let below = match self {
             Asked::Mount(mount) => {
-                let path = mounts::absolute(path)?;
+                let path = paths::named(path)?;
                 let Ok(below) = path.strip_prefix(&mount.mountpoint) else {
                     let mountpoint = mount.mountpoint.display();
                     let outside = format!("{} is not in {mountpoint}", path.display());

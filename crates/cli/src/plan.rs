@@ -6,7 +6,7 @@ use crate::config::{self, Config};
 use crate::exit::{self, Exit, OrExit, fail};
 use crate::limits::Limits;
 use crate::state::{self, Known};
-use crate::units::{Size, show_size};
+use crate::units::{Patience, Size, show_secs, show_size};
 use crate::wishes::{
     ANSWER_WITHIN, CACHE_BYTES_MAX, DurabilityName, FlagName, ModeName, PassthroughName, Wishes,
 };
@@ -123,7 +123,7 @@ pub fn decide(
         mode: wishes.mode.unwrap_or(ModeName::Auto),
         durability: wishes.durability.unwrap_or(DurabilityName::Prompt),
         cache_bytes_max: cache_bytes(wishes.cache_size)?,
-        answer_within: wishes.answer_within.map_or(ANSWER_WITHIN, |time| time.0),
+        answer_within: answer_within(wishes.answer_within)?,
         allow_other: wishes.allow_other.unwrap_or(false),
         read_only: wishes.read_only.unwrap_or(false),
         passthrough: wishes.passthrough.unwrap_or(PassthroughName::Auto),
@@ -149,6 +149,24 @@ fn cache_bytes(said: Option<Size>) -> Result<u64> {
             ),
         )),
         bytes => Ok(bytes),
+    }
+}
+
+/// An answer from the other side of the world, over a link that loses some, takes as long.
+const ANSWER_WITHIN_MIN: Duration = Duration::from_secs(1);
+
+fn answer_within(said: Option<Patience>) -> Result<Duration> {
+    match said.map_or(ANSWER_WITHIN, |time| time.0) {
+        time if time < ANSWER_WITHIN_MIN => Err(fail(
+            Exit::Usage,
+            format!(
+                "{} ms are too short for a call to wait for the server (--answer-within, answer-within): \
+                 {} at least",
+                time.as_millis(),
+                show_secs(ANSWER_WITHIN_MIN.as_secs())
+            ),
+        )),
+        time => Ok(time),
     }
 }
 
@@ -269,6 +287,17 @@ fn clear_dead(mountpoint: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_patience_that_is_too_short_for_any_answer_is_refused_with_the_least() {
+        assert_eq!(answer_within(None).unwrap(), ANSWER_WITHIN);
+        assert_eq!(answer_within(Some(Patience(ANSWER_WITHIN_MIN))).unwrap(), ANSWER_WITHIN_MIN);
+        for short in [Duration::ZERO, Duration::from_millis(1)] {
+            let error = answer_within(Some(Patience(short))).unwrap_err();
+            assert_eq!(crate::exit::code(&error), Exit::Usage);
+            assert!(error.to_string().contains("1 s at least"), "{error}");
+        }
+    }
 
     #[test]
     fn a_cache_that_is_too_small_to_work_is_refused_with_the_least() {

@@ -92,6 +92,23 @@ pub fn share_heaps() {
     }
 }
 
+/// What this process was started with besides its input and its outputs, as the lock of a script that runs it,
+/// stays with it: what it starts from now on does not have it. To be called before there are threads.
+pub fn keep_what_is_open() {
+    let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let numbers = open.filter_map(|file| file.file_name().to_str()?.parse::<i32>().ok());
+    for number in numbers.filter(|number| *number > libc::STDERR_FILENO) {
+        #[allow(
+            unsafe_code,
+            reason = "of a descriptor that nobody here has opened there is but the number"
+        )]
+        // SAFETY: it sets a flag; a number that leads to nothing any more is an error without a consequence.
+        unsafe {
+            libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC);
+        }
+    }
+}
+
 /// When the process began, in ticks since the machine did. With its id it is that process and
 /// no later one. None: there is none.
 pub fn started(pid: u32) -> Option<u64> {

@@ -16,15 +16,18 @@ impl Progress {
 
     pub fn tell(&mut self, text: &str) {
         if self.shown {
-            eprint!("\r\x1b[K{}: {text}", self.what);
-            // Nobody is owed a progress line.
-            let _ = std::io::stderr().flush();
+            over(&format!("{}: {text}", self.what));
         }
     }
 
     pub fn end(&mut self) {
         if self.shown {
-            eprint!("\r\x1b[K");
+            over("");
         }
     }
+}
+
+/// Nobody is owed a progress line.
+fn over(line: &str) {
+    let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
 }

@@ -142,7 +142,10 @@ fn unexpected(mount: &Entry) -> anyhow::Error {
 
 pub fn status(mount: &Entry) -> Result<Status> {
     match ask(mount, &Question::Status)? {
-        Reply::Status(status) => Ok(*status),
+        // It knows the mount point as that was when it was mounted.
+        Reply::Status(status) => {
+            Ok(Status { mountpoint: mount.mountpoint.display().to_string(), ..*status })
+        }
         _ => Err(unexpected(mount)),
     }
 }

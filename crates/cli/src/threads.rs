@@ -2,6 +2,7 @@
 //! mount that meets the limit later stands still, or ends and leaves a dead mount point.
 
 use crate::exit::{Exit, fail};
+use crate::units;
 use anyhow::{Context, Error, Result};
 use rustix::process::{Resource, getrlimit};
 use std::io::{self, ErrorKind};
@@ -23,8 +24,10 @@ const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// Starts as many threads at once as `who` ("a mount") is going to need, and ends them again.
+/// Starts as many threads at once as `who` ("a mount") is going to need, and ends them again. Files are
+/// counted first: without some a thread cannot so much as wait for a signal.
 pub fn are_there(who: &str) -> Result<()> {
+    files_are_enough(who, getrlimit(Resource::Nofile).maximum)?;
     let wanted = available_parallelism().map_or(1, usize::from) + BESIDE;
     together(wanted, |work| Builder::new().spawn(work)).map_err(|Few { started, error }| {
         let what = format!("the {wanted} threads that {who} needs, but {started} of them");
@@ -45,6 +48,22 @@ pub fn runtime() -> Result<Runtime> {
         runtime.spawn_blocking(move || drop(gate.lock()));
     }
     Ok(runtime)
+}
+
+/// Less would not do for the tables, the sockets and the signals.
+const FILES_MIN: u64 = 32;
+
+fn files_are_enough(who: &str, most: Option<u64>) -> Result<()> {
+    match most {
+        Some(most) if most < FILES_MIN => Err(fail(
+            Exit::Failure,
+            format!(
+                "this process may have {most} files and sockets open at once, and {who} needs {FILES_MIN} at \
+                 least: raise that limit, in a shell `ulimit -Hn 1024`, in a unit of systemd LimitNOFILE="
+            ),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// What is said of so many processes or threads that could not be started.
@@ -88,6 +107,8 @@ fn together(wanted: usize, spawn: impl Fn(Work) -> io::Result<JoinHandle<()>>) -
 struct Limits {
     /// Of the user.
     user: Option<u64>,
+    /// Bytes of addresses, of this process: each thread takes some for its stack.
+    addresses: Option<u64>,
     /// Control groups, from the innermost: what each has and may have.
     groups: Vec<(PathBuf, u64, u64)>,
 }
@@ -105,6 +126,7 @@ impl Limits {
         let groups = all.ancestors().filter(|path| path.starts_with(CONTROL_GROUPS));
         Limits {
             user: getrlimit(Resource::Nproc).current,
+            addresses: getrlimit(Resource::As).current,
             groups: groups.filter_map(group).collect(),
         }
     }
@@ -112,7 +134,20 @@ impl Limits {
     /// Which one is met with so many more, as far as can be told, and how it is raised.
     fn advice(&self, wanted: u64) -> String {
         let met = |group: &&(PathBuf, u64, u64)| group.1.saturating_add(wanted) > group.2;
-        match (self.groups.iter().find(met), self.user) {
+        let group = self.groups.iter().find(met);
+        let addresses = self.addresses.filter(|_| group.is_none());
+        let addresses = addresses.map_or(String::new(), |most| {
+            format!(
+                "This process may have {} of addresses (`ulimit -v`), and each thread takes some: raise that, \
+                 in a unit of systemd with LimitAS=. If it is not that: ",
+                units::show_size(most)
+            )
+        });
+        addresses + &self.of_number(group)
+    }
+
+    fn of_number(&self, group: Option<&(PathBuf, u64, u64)>) -> String {
+        match (group, self.user) {
             (Some((path, has, most)), _) => format!(
                 "The control group {} has {has} processes and threads of the {most} that it may have \
                  (pids.max): raise that, in a unit of systemd with TasksMax=, of a container with \
@@ -194,11 +229,19 @@ mod tests {
     fn the_limit_that_is_met_is_named_and_how_it_is_raised() {
         let group = |name: &str, has, most| (PathBuf::from(name), has, most);
         let groups = vec![group("/a/b", 3, 900), group("/a", 90, 100)];
-        let all = Limits { user: Some(64), groups };
+        let all = Limits { user: Some(64), addresses: None, groups };
         let said = all.advice(11);
         assert!(said.contains("group /a has 90") && said.contains("TasksMax="), "{said}");
         let said = all.advice(10);
         assert!(said.contains("64") && said.contains("ulimit -u"), "{said}");
         assert!(Limits::default().advice(10).contains("kernel.threads-max"));
+        let said = Limits { addresses: Some(200 << 20), ..all }.advice(10);
+        assert!(said.contains("200.0 MiB") && said.contains("`ulimit -v`"), "{said}");
+        assert!(said.contains("`ulimit -u`"), "{said}");
+        for most in [Some(FILES_MIN), None] {
+            files_are_enough("a mount", most).unwrap();
+        }
+        let said = files_are_enough("a mount", Some(16)).unwrap_err().to_string();
+        assert!(said.contains("16 files") && said.contains("`ulimit -Hn 1024`"), "{said}");
     }
 }

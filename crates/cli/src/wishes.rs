@@ -42,7 +42,7 @@ pub struct Wishes {
     #[arg(long, value_enum)]
     pub durability: Option<DurabilityName>,
 
-    /// How long a call may wait for the server before it fails [default: 30s]
+    /// How long a call may wait for the server before it fails; 1s at least [default: 30s]
     #[arg(long, value_name = "TIME")]
     pub answer_within: Option<Patience>,
 
@@ -220,8 +220,7 @@ impl Wishes {
 }
 
 /// What `mount` and fstab pass to every file system, and what does not concern this one.
-const OF_MOUNT: [&str; 19] = [
-    "rw",
+const OF_MOUNT: [&str; 18] = [
     "defaults",
     "auto",
     "noauto",
@@ -306,6 +305,8 @@ fn set(wishes: &mut Wishes, name: &str, value: Option<&str>, sloppy: bool) -> Re
         "allow-other" => wishes.allow_other = Some(true),
         "in-order" => wishes.in_order = Some(true),
         "ro" | "read-only" => wishes.read_only = Some(true),
+        // mount(8) always says one of the two: by itself it wishes nothing.
+        "rw" => wishes.read_only = None,
         "noexec" => raise(wishes, FlagName::Noexec),
         // Who lets everybody mount lets nobody bring programs along, unless `exec` follows.
         "user" | "users" => {
@@ -410,6 +411,18 @@ mod tests {
             assert!(said.to_string().contains(&format!("with the option {asked}")), "{said}");
         }
         assert!(allowed(&flags("noexec,sync"), false).is_ok());
+    }
+
+    #[test]
+    fn of_ro_and_rw_the_last_counts() {
+        let read_only = |list: &[&str]| {
+            let list: Vec<String> = list.iter().map(|text| (*text).to_owned()).collect();
+            read(&list, false).unwrap().read_only
+        };
+        assert_eq!(read_only(&["ro,rw"]), None);
+        assert_eq!(read_only(&["ro", "noatime,rw"]), None);
+        assert_eq!(read_only(&["rw,ro"]), Some(true));
+        assert_eq!(read_only(&["rw"]), None);
     }
 
     #[test]

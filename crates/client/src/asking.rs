@@ -10,6 +10,9 @@ use std::time::Duration;
 use store::Containers;
 use world::Moment;
 
+/// How often it is looked whether the link was found to be gone.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
 impl<U: Upstream, C: Containers> Client<U, C> {
     /// Asks the replica above, once attached, within the bound of the settings.
     pub(crate) async fn ask(&self, class: Class, request: Request) -> Result<Response, Error> {
@@ -181,9 +184,31 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
     }
 
+    /// Whether the link may be found to be gone in a moment, and what is cached be shown then.
+    fn may_fall_back_yet(&self) -> bool {
+        let knows = self.knows_the_root();
+        let connection = self.connection();
+        let refused = matches!(connection.why_not(), Unreachable::TurnedAway(_));
+        knows && connection.falls_back() && mode::fetches(connection.mode) && !refused
+    }
+
+    /// Until the root can be shown. What is cached of it is waited for even where no call may wait for as long
+    /// as it takes to find the link gone.
+    async fn root_shows(&self) -> Result<(), Error> {
+        loop {
+            let shown = crate::complete(self, |client| client.attributes(FileId::ROOT)).await;
+            match shown {
+                Err(Error::TimedOut(_) | Error::Unreachable(_)) if self.may_fall_back_yet() => {
+                    self.inner.world.clock.sleep(LOOK_EVERY).await;
+                }
+                shown => return shown.map(drop),
+            }
+        }
+    }
+
     /// Ready when the root can be shown.
     pub async fn ready(&self, within: Duration) -> Result<(), Error> {
-        let attempt = crate::complete(self, |client| client.attributes(FileId::ROOT));
+        let attempt = self.root_shows();
         match self.inner.world.clock.within(within, attempt).await {
             Some(outcome) => {
                 outcome?;

@@ -279,7 +279,7 @@ impl List {
         let all = &all.conflicts;
         if self.json {
             output::json(&all.iter().map(Listed::of).collect::<Vec<_>>())?;
-            not_shown.iter().for_each(|told| eprintln!("farfs: {told}"));
+            not_shown.iter().for_each(output::tell);
             return Ok(());
         }
         if all.is_empty() && not_shown.is_none() && std::io::stdout().is_terminal() {

@@ -1,7 +1,7 @@
 //! `farfs explain`.
 
 use crate::exit::{self, Exit};
-use crate::{mounts, output, questions, show};
+use crate::{mounts, output, paths, questions, show};
 use anyhow::Result;
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ pub struct Explain {
 
 impl Explain {
     pub fn run(self) -> Result<()> {
-        let path = mounts::absolute(&self.path)?;
+        let path = paths::opened(&self.path)?;
         let mount = mounts::holding(&path)?;
         // A process that does not answer would hold up whoever looks at the file, too.
         questions::status(&mount)?;

@@ -2,7 +2,7 @@
 
 use crate::exit::{self, Exit};
 use crate::pending::Part;
-use crate::{mounts, output, questions, show};
+use crate::{mounts, output, paths, questions, show};
 use anyhow::Result;
 use std::path::PathBuf;
 
@@ -31,7 +31,7 @@ pub struct Log {
 
 impl Log {
     pub fn run(self) -> Result<()> {
-        let path = self.path.as_deref().map(mounts::absolute).transpose()?;
+        let path = self.path.as_deref().map(paths::opened).transpose()?;
         let mount = mounts::meant(path.as_deref())?;
         // A process that does not answer would hold up whoever looks at the file, too.
         questions::status(&mount)?;

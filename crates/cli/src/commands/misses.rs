@@ -4,7 +4,7 @@ use crate::exit::{self, Exit, fail};
 use crate::keeping::Keep;
 use crate::mounts::Entry;
 use crate::questions::{self, Question};
-use crate::{mounts, output, show};
+use crate::{mounts, output, paths, show};
 use anyhow::Result;
 use client::{MissShown, Settling};
 use std::path::PathBuf;
@@ -43,7 +43,7 @@ impl Misses {
     pub fn run(self) -> Result<()> {
         let mut paths = Vec::new();
         for path in &self.paths {
-            paths.push(mounts::absolute(path)?);
+            paths.push(paths::opened(path)?);
         }
         let mount = mounts::meant(paths.first().map(PathBuf::as_path))?;
         let mut misses = questions::misses(&mount)?;

@@ -81,10 +81,10 @@ impl Mount {
             return background::start(&plan);
         }
         let ready = |damage: Vec<String>| {
-            damage.iter().for_each(|told| eprintln!("farfs: {}", output::in_lines(told)));
+            damage.iter().for_each(output::tell);
             let _ = sd_notify::notify(&[NotifyState::Ready]);
             let at = plan.mountpoint.display().to_string();
-            eprintln!("farfs: mounted at {}", output::name(&at));
+            output::tell(format_args!("mounted at {}", output::name(&at)));
             Ok(())
         };
         let log = |_: &std::path::Path| {
@@ -102,7 +102,7 @@ fn goes_on(bound: Duration) -> impl FnMut() + Send + 'static {
     let mut told = false;
     move || {
         if !std::mem::replace(&mut told, true) {
-            eprintln!("farfs: {}", recovery::WORDS);
+            output::tell(recovery::WORDS);
         }
         let _ = sd_notify::notify(std::slice::from_ref(&extended));
     }

@@ -9,7 +9,7 @@ pub const NAME: &str = "mount.farfs";
 
 /// Helper of mount(8)
 #[derive(clap::Args)]
-#[command(disable_version_flag = true)]
+#[command(disable_version_flag = true, override_usage = "mount.farfs [OPTIONS] <URL> <MOUNTPOINT>")]
 pub struct MountFarfs {
     url: String,
     mountpoint: PathBuf,

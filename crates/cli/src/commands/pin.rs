@@ -4,7 +4,7 @@ use crate::exit::{self, Exit, fail};
 use crate::keeping::Keep;
 use crate::past::Written;
 use crate::questions::{self, Question};
-use crate::{mounts, output, show};
+use crate::{mounts, output, paths, show};
 use anyhow::Result;
 use std::path::PathBuf;
 
@@ -70,7 +70,7 @@ pub struct Pins {
 
 impl Pin {
     pub fn run(self) -> Result<()> {
-        let path = mounts::absolute(&self.path)?;
+        let path = paths::opened(&self.path)?;
         let mount = mounts::holding(&path)?;
         questions::status(&mount)?;
         let file = mounts::inode(&path)?;
@@ -79,12 +79,10 @@ impl Pin {
         let (priority, recursive) = (self.priority, self.recursive);
         questions::tell(&mount, &Question::Keep(Keep::Pin { file, place, priority, recursive }))?;
         if is_directory && !recursive {
-            eprintln!(
-                "farfs: only the directory itself is pinned; --recursive takes what is in it"
-            );
+            output::tell("only the directory itself is pinned; --recursive takes what is in it");
         }
         if let Some(warning) = show::pins_too_large(&questions::pins(&mount, 0)?) {
-            eprintln!("farfs: {}", output::in_lines(&warning));
+            output::tell(warning);
         }
         Ok(())
     }
@@ -92,7 +90,7 @@ impl Pin {
 
 impl Unpin {
     pub fn run(self) -> Result<()> {
-        let path = mounts::absolute(&self.path)?;
+        let path = paths::opened(&self.path)?;
         let mount = mounts::holding(&path)?;
         questions::status(&mount)?;
         let file = questions::file_or_left(&mount, &path)?;

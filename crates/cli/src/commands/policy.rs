@@ -5,7 +5,7 @@ use crate::keeping::{AskAbove, Keep};
 use crate::mounts::Entry;
 use crate::past::Written;
 use crate::questions::{self, Question};
-use crate::{mounts, output, show};
+use crate::{mounts, output, paths, show};
 use anyhow::Result;
 use client::Consistency;
 use protocol::Mode;
@@ -92,7 +92,7 @@ pub struct Refresh {
 
 impl Policy {
     pub fn run(self) -> Result<()> {
-        let path = self.path.as_deref().map(mounts::absolute).transpose()?;
+        let path = self.path.as_deref().map(paths::opened).transpose()?;
         if self.list || self.stale {
             return self.tell_all(&mounts::meant(path.as_deref())?);
         }
@@ -149,7 +149,7 @@ fn wished(wish: Wish, seconds: Option<u32>) -> Result<Option<Consistency>> {
 
 impl Refresh {
     pub fn run(self) -> Result<()> {
-        let path = mounts::absolute(&self.path)?;
+        let path = paths::opened(&self.path)?;
         let mount = mounts::holding(&path)?;
         questions::status(&mount)?;
         let file = mounts::inode(&path)?;
@@ -182,7 +182,7 @@ fn wait_for_all(mount: &Entry, path: &Path) -> Result<()> {
         if before != Some(left) {
             let files = crate::units::count(left as u64, "file");
             let path = path.display().to_string();
-            eprintln!("farfs: {}: {files} to come", output::name(&path));
+            output::tell(format_args!("{}: {files} to come", output::name(&path)));
             before = Some(left);
         }
         let status = questions::status(mount)?;

@@ -70,7 +70,7 @@ impl Restore {
                 Err(why) => return Err(not_found(&then, path, &why)),
             }
         }
-        Err(last.map_or_else(past::unexpected, |why| past::not(&why)))
+        Err(last.map_or_else(past::unexpected, |why| no_snapshot(&version, &why)))
     }
 }
 
@@ -84,6 +84,21 @@ fn not_found(then: &Then, path: &Path, why: &NotFound) -> anyhow::Error {
         version.0
     );
     fail(Exit::NotFound, what)
+}
+
+/// What begins as a day does is more likely meant as a time than as a snapshot.
+fn no_snapshot(version: &str, why: &NotFound) -> anyhow::Error {
+    let is_year = |word: &str| word.len() == 4 && word.bytes().all(|byte| byte.is_ascii_digit());
+    if !version.split_once('-').is_some_and(|(word, _)| is_year(word)) {
+        return past::not(why);
+    }
+    fail(
+        Exit::NotFound,
+        format!(
+            "there is no snapshot {version}, and no such time either: times are days from 1970 on, in UTC, \
+             as 2026-11-20 or 2026-11-20T10:00"
+        ),
+    )
 }
 
 fn answered(asked: &Asked, restore: protocol::past::Restore) -> Result<Result<Restored, NotFound>> {
@@ -174,6 +189,20 @@ mod tests {
         let time = Then::Time(Time { secs: 951_782_400, nanos: 0 });
         assert_eq!(meant("2000-02-29").unwrap(), [Then::Snapshot("2000-02-29".into()), time]);
         assert!(meant(".x").is_err());
+    }
+
+    #[test]
+    fn a_time_that_there_cannot_be_is_not_called_a_snapshot_alone() {
+        let said = |version: &str| {
+            assert_eq!(meant(version).unwrap().len(), 1, "it is no time");
+            no_snapshot(version, &NotFound::NoSnapshot(version.into())).to_string()
+        };
+        for time in ["1960-01-01T00:00", "2026-13-01"] {
+            assert!(said(time).contains("no such time"), "{}", said(time));
+        }
+        for name in ["weekly", "before-2026", "123-a"] {
+            assert!(!said(name).contains("time"), "{}", said(name));
+        }
     }
 
     #[test]

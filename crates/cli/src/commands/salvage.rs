@@ -78,7 +78,8 @@ impl Salvage {
         report.tables_are_damaged = applied.is_err();
         output::text(&report.told)?;
         let copied = units::count(report.copied, "file");
-        eprintln!("farfs: {copied} below {}", output::name(&self.out.display().to_string()));
+        let out = self.out.display().to_string();
+        output::tell(format_args!("{copied} below {}", output::name(&out)));
         report.outcome()
     }
 
@@ -292,10 +293,10 @@ fn locked(state: &Path) -> Result<Option<Lock>> {
     match lock(state) {
         Err(error) if exit::is_read_only(&error) => {
             let shown = state.display().to_string();
-            eprintln!(
-                "farfs: the file system of {} is mounted read-only: it is read unlocked",
+            output::tell(format_args!(
+                "the file system of {} is mounted read-only: it is read unlocked",
                 output::name(&shown)
-            );
+            ));
             Ok(None)
         }
         outcome => outcome.map(Some),

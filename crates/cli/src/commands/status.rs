@@ -65,7 +65,7 @@ impl Show {
                 Err(error) => {
                     // The last is said at the end.
                     if let Some(before) = silent.replace(error) {
-                        eprintln!("farfs: {}", exit::words(&before));
+                        output::tell(exit::words(&before));
                     }
                 }
             }
@@ -105,8 +105,6 @@ fn show_trees(data: &Path, json: bool) -> Result<()> {
 /// Mounts that no entry was found for: most often their process has died.
 fn show_dead(live: &[Entry]) -> usize {
     let dead = mounts::unlisted_mountpoints(live);
-    for mountpoint in &dead {
-        eprintln!("farfs: {}", mounts::unlisted(mountpoint));
-    }
+    dead.iter().for_each(|mountpoint| output::tell(mounts::unlisted(mountpoint)));
     dead.len()
 }

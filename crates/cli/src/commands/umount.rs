@@ -83,7 +83,7 @@ fn send_first(daemon: &Entry, patience: Duration) -> bool {
     if let Err(error) = questions::tell(daemon, &Question::Hurry)
         && questions::is_silence(&error)
     {
-        eprintln!("farfs: {}", exit::words(&error));
+        output::tell(exit::words(&error));
         return false;
     }
     let began = Instant::now();
@@ -93,11 +93,10 @@ fn send_first(daemon: &Entry, patience: Duration) -> bool {
         }
         if began.elapsed() >= patience.min(worth_waiting(&status)) {
             let pending = show::pending(&status.pending);
-            eprintln!("farfs: not yet at the server: {}", output::in_lines(&pending));
+            output::tell(format_args!("not yet at the server: {pending}"));
             let again = places::mount_again(&status.mountpoint, &status.state_directory);
             let kept = &status.state_directory;
-            let said = format!("kept in {kept}, and sent after the next mount: `{again}`");
-            eprintln!("farfs: {}", output::in_lines(&said));
+            output::tell(format_args!("kept in {kept}, and sent after the next mount: `{again}`"));
             let _ = questions::tell(daemon, &Question::Leave { patience: Duration::ZERO });
             return true;
         }

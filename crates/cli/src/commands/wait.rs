@@ -2,6 +2,7 @@
 
 use crate::exit::{self, Exit, fail};
 use crate::mounts::{self, Entry};
+use crate::paths;
 use crate::pending::Part;
 use crate::progress::Progress;
 use crate::questions::{self, Question};
@@ -70,7 +71,7 @@ impl Wait {
     }
 
     fn one(&self, path: Option<&PathBuf>, until: Instant, progress: Progress) -> Result<()> {
-        let path = path.map(|path| mounts::absolute(path)).transpose()?;
+        let path = path.map(|path| paths::opened(path)).transpose()?;
         let mount = mounts::meant(path.as_deref())?;
         if self.until == Until::Logged {
             return by(&mount, &Question::Logged, until, "on this machine's disk");

@@ -2,7 +2,7 @@
 //! Holds: a note is written into a directory of one's own, and nowhere else; what another user has put
 //! into his is neither waited for nor followed, and is believed of what the kernel has mounted for him.
 
-use super::{Entry, farfs_in_kernel, is_in_kernel};
+use super::{Entry, farfs_in_kernel, is_in_kernel, number_of, table};
 use crate::exit::{Exit, fail};
 use crate::lock::{self, Lock};
 use crate::processes;
@@ -101,11 +101,12 @@ fn is_mounted_by(entry: &Entry, uid: u32) -> bool {
 
 fn entries_of(directory: &Path) -> Vec<(PathBuf, Entry)> {
     let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let table = table();
     files
         .take(NOTES_MAX)
         .map(|file| file.path())
         .filter(|path| path.extension() == Some(OsStr::new("json")))
-        .filter_map(|path| read(&path).map(|entry| (path, entry)))
+        .filter_map(|path| read(&path).map(|entry| (path, entry.where_it_is(&table))))
         .collect()
 }
 
@@ -133,6 +134,7 @@ pub fn register(
         pid,
         started: processes::started(pid).context("/proc does not show this process")?,
         device: device.map(str::to_owned),
+        mount: device.and_then(|device| number_of(mountpoint, device)),
     };
     let directory = made_runtime_directory()?;
     if !is_trusted(&directory, rustix::process::getuid().as_raw()) {
@@ -210,7 +212,8 @@ mod tests {
 
     fn entry(mountpoint: &str, pid: u32) -> Entry {
         let (mountpoint, state_directory) = (mountpoint.into(), "/s".into());
-        Entry { mountpoint, state_directory, pid, started: 1, device: Some("0:57".into()) }
+        let (device, mount) = (Some("0:57".into()), None);
+        Entry { mountpoint, state_directory, pid, started: 1, device, mount }
     }
 
     #[test]

@@ -71,3 +71,9 @@ fn a_reader_that_has_had_enough_is_no_error() {
     let ran = crate::program::farfs_unread(&["completions", "bash"]);
     assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
 }
+
+#[test]
+fn what_cannot_be_said_changes_nothing_of_what_is_done() {
+    let ended = crate::program::farfs_unheard(&["umount", "/nonexistent/mount/point"]);
+    assert_eq!(ended, Some(7));
+}

@@ -310,6 +310,29 @@ fn the_helper_of_mount_takes_what_mount_passes() {
     assert!(helper(&["-f", "-o", "colour=red"]).fails_with(2).contains("colour"));
     helper(&["-s", "-f", "-o", "colour=red"]).succeeds();
     farfs_called("mount.farfs", &["none", &place]).fails_with(2);
+    let said = farfs_called("mount.farfs", &["none"]).fails_with(2);
+    assert!(said.contains("Usage: mount.farfs [OPTIONS] <URL>"), "{said}");
+}
+
+#[test]
+fn a_section_that_is_of_no_mount_point_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("config.toml");
+    std::fs::write(&config, "[mounts.'work']\nmode = 'auto'\n").unwrap();
+    let said = farfs_configured(&config, &["mount", &url(), text(directory.path())]).fails_with(2);
+    assert!(said.contains("[mounts.\"work\"]") && said.contains("config.toml"), "{said}");
+}
+
+#[test]
+fn what_would_mean_the_opposite_or_never_do_is_refused_with_what_does() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = text(directory.path());
+    for short in ["0", "1ms"] {
+        let said = farfs(&["mount", &url(), place, "--answer-within", short]).fails_with(2);
+        assert!(said.contains("1 s at least"), "{said}");
+    }
+    let said = farfs(&["policy", place, "--ask-above", "0"]).fails_with(2);
+    assert!(said.contains("`none`"), "{said}");
 }
 
 #[test]

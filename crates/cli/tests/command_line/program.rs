@@ -66,6 +66,12 @@ pub fn farfs_unread(arguments: &[&str]) -> Ran {
     Ran { code: ended(&mut child), out: String::new(), err: err.recv().unwrap() }
 }
 
+/// With a standard error that takes nothing.
+pub fn farfs_unheard(arguments: &[&str]) -> Option<i32> {
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    ended(&mut command(arguments).stderr(full).spawn().unwrap())
+}
+
 /// Called by another name, as mount(8) does.
 pub fn farfs_called(name: &str, arguments: &[&str]) -> Ran {
     let directory = tempfile::tempdir().unwrap();

@@ -6,7 +6,9 @@
     reason = "tests of real mounts open files and start processes"
 )]
 
+mod around;
 mod away;
+mod paths;
 mod users;
 
 use e2e::contents::noise;
