@@ -93,10 +93,10 @@ mod tests {
         change
     }
 
-    fn done(
-        pending: &[Update],
-        may: impl Fn(u64) -> bool,
-    ) -> Option<(Vec<u64>, Vec<(u64, Stamp)>)> {
+    /// What is cancelled, and what is rewritten, with what it expects then.
+    type Done = (Vec<u64>, Vec<(u64, Stamp)>);
+
+    fn done(pending: &[Update], may: impl Fn(u64) -> bool) -> Option<Done> {
         let moot = stores_of_gone(file(1), pending, |update| may(update.stamp.number))?;
         let rewritten = moot.rewritten.iter().map(|update| {
             let expects = expectation(file(1), update).flatten().unwrap();
