@@ -7,6 +7,7 @@ use crate::client::stop;
 use crate::types::{Error, Step};
 use model::{Change, Effects, FileId, Name, Node, Problem, Update, View, judge};
 use protocol::Objection;
+use std::borrow::Cow;
 use volume::partial::{Missing, Tree};
 
 /// What an update does here. A store is never turned away: if somebody else has stored or
@@ -61,12 +62,15 @@ pub(crate) fn effects_of_pending(
     let outcome = effects_here(update, tree);
     let free = match &update.change {
         Change::Make { parent, name, .. } | Change::Link { parent, name, .. } => (*parent, name),
-        Change::Rename { to, to_name, over: None, exchange: false, .. } => (*to, to_name),
+        Change::Rename { to, to_name, exchange: false, .. } => (*to, to_name),
         _ => return outcome,
     };
+    let replaces = matches!(update.change, Change::Rename { over: Some(_), .. });
     match &outcome {
         Err(Missing::Entry(directory, name)) if (*directory, name) == free => {}
-        Ok(Err(_)) => {}
+        // What it was to replace bears that name no more, and stays.
+        Ok(Err(Problem::NameChanged { name, .. })) if replaces && name == free.1 => {}
+        Ok(Err(_)) if !replaces => {}
         _ => return outcome,
     }
     // What something else that is pending shows there stays.
@@ -74,10 +78,20 @@ pub(crate) fn effects_of_pending(
         return outcome;
     }
     let view = BeforeBirth { tree, unborn: update.makes() };
-    match judge(update, &WithFree { view, free }) {
+    match judge(&replacing_nothing(update), &WithFree { view, free }) {
         Ok(Ok(effects)) => Ok(Ok(effects)),
         _ => outcome,
     }
+}
+
+fn replacing_nothing(update: &Update) -> Cow<'_, Update> {
+    let mut update = Cow::Borrowed(update);
+    if let Change::Rename { over: Some(_), .. } = update.change
+        && let Change::Rename { over, expects, .. } = &mut update.to_mut().change
+    {
+        (*over, *expects) = (None, None);
+    }
+    update
 }
 
 /// A store into a file that is not there shows nothing.

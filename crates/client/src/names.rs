@@ -251,11 +251,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     }
                     (RenameFlag::Exchange, None) => return Err(Objection::NoEntry.into()),
                     (RenameFlag::Replace | RenameFlag::Whiteout, Some(over)) if over != file => {
-                        let node = tree.node(over).map_err(crate::client::stop)?;
-                        replaced = node.map(|node| (over, node, file));
-                        if let Some((over, node, _)) = &replaced {
-                            expects = seen_contents(ids, *over, node)?;
-                        }
+                        let node = node_of(tree, (to, to_name), over)?;
+                        expects = seen_contents(ids, over, &node)?;
+                        replaced = Some((over, node, file));
                     }
                     _ => {}
                 }
@@ -438,8 +436,25 @@ impl From<Objection> for Stop {
 fn entry(tree: &volume::partial::Tree<'_>, parent: FileId, name: &Name) -> Step<(FileId, Node)> {
     let stop = crate::client::stop;
     let file = tree.entry(parent, name).map_err(stop)?.ok_or(Stop::from(Objection::NoEntry))?;
-    let node = tree.node(file).map_err(stop)?.ok_or(Stop::from(Objection::NoEntry))?;
-    Ok((file, node))
+    Ok((file, node_of(tree, (parent, name), file)?))
+}
+
+/// The file that bears a name. One that is known to be gone, while the replica above has not said yet what has its name now,
+/// as when somebody has saved over it, is no sign that nothing has: that is asked for.
+fn node_of(
+    tree: &volume::partial::Tree<'_>,
+    (parent, name): (FileId, &Name),
+    file: FileId,
+) -> Step<Node> {
+    let stop = crate::client::stop;
+    if let Some(node) = tree.node(file).map_err(stop)? {
+        return Ok(node);
+    }
+    let parent = tree.now(parent).map_err(stop)?;
+    match tree.entry_shown_by(parent, name).map_err(stop)? {
+        (None, Some(said)) if said == file => Err(Stop::Need(Need::Entry(parent, name.clone()))),
+        _ => Err(Objection::NoEntry.into()),
+    }
 }
 
 /// The stamp of the contents that go with the last name of a file: of those that show here, whatever

@@ -15,6 +15,8 @@ mod brought_back;
 mod links;
 #[path = "conflicts/private.rs"]
 mod private;
+#[path = "conflicts/saved.rs"]
+mod saved;
 
 use e2e::{Mount, Server, World, eventually, run};
 use serde_json::Value;

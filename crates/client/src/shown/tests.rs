@@ -96,8 +96,14 @@ fn a_name_that_is_another_files_by_now_goes_on_showing_that() {
     let both = ["old", "new"];
     check(&[("new", OTHER)], vec![rename(FileId::ROOT, None)], &both, &["?", "12"]);
     check(&[("old", OTHER)], vec![rename(UNKNOWN, None)], &both, &["12", "?"]);
-    let said = [("old", FILE), ("new", OTHER)];
-    check(&said, vec![rename(FileId::ROOT, Some(UNKNOWN))], &both, &["11", "12"]);
+}
+
+#[test]
+fn what_was_moved_over_a_file_shows_there_though_another_has_that_name_by_now_or_none() {
+    let (both, moved) = (["old", "new"], || vec![rename(FileId::ROOT, Some(UNKNOWN))]);
+    check(&[("old", FILE), ("new", OTHER)], moved(), &both, &["-", "11"]);
+    let again = vec![rename(FileId::ROOT, Some(UNKNOWN)), unlink("new", FILE)];
+    check(&[("old", FILE), ("new", OTHER)], again, &both, &["-", "-"]);
 }
 
 #[test]
