@@ -11,21 +11,16 @@ use crate::exit::{Exit, fail};
 use anyhow::{Context, Result};
 use model::Stamp;
 use protocol::past::{Clash, ConflictInfo};
-use rustix::fs::{OFlags, lgetxattr, llistxattr};
+use rustix::fs::OFlags;
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, BufRead, BufReader};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Instant;
 
 const COMPARED_AT_ONCE: usize = 1 << 20;
-/// As Linux has it, of a value and of all names.
-const XATTR_BYTES_MAX: usize = 64 << 10;
-const OWN_XATTRS: &[u8] = b"user.farfs.";
 
 /// What came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -199,13 +194,14 @@ struct Besides {
     bytes: u64,
     mode: u32,
     owner: (u32, u32),
-    xattrs: BTreeMap<OsString, Vec<u8>>,
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 impl Besides {
     fn of(path: &Path) -> Result<Besides> {
         let meta = fs::symlink_metadata(path).with_context(|| cannot("look at", path))?;
-        let xattrs = xattrs_of(path).with_context(|| cannot("look at", path))?;
+        let xattrs = opened(path).and_then(|file| storing::xattrs(&file, true));
+        let xattrs = xattrs.with_context(|| cannot("look at", path))?;
         let owner = (meta.uid(), meta.gid());
         Ok(Besides { bytes: meta.len(), mode: meta.mode(), owner, xattrs })
     }
@@ -227,14 +223,15 @@ fn alike(place: &Place, conflict: &ConflictInfo) -> Option<Alike> {
     are_alike.then_some(Alike { theirs, mine, looks, files })
 }
 
+/// What has come to the name since may be a link, or a pipe.
+fn opened(path: &Path) -> io::Result<fs::File> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    fs::File::options().read(true).custom_flags(flags).open(path)
+}
+
 fn have_same_bytes(one: &Path, other: &Path) -> io::Result<bool> {
-    let open = |path: &Path| {
-        // What has come to the name since may be a link, or a pipe.
-        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-        let file = fs::File::options().read(true).custom_flags(flags).open(path)?;
-        io::Result::Ok(BufReader::with_capacity(COMPARED_AT_ONCE, file))
-    };
-    let (mut first, mut second) = (open(one)?, open(other)?);
+    let read = |path| opened(path).map(|file| BufReader::with_capacity(COMPARED_AT_ONCE, file));
+    let (mut first, mut second) = (read(one)?, read(other)?);
     loop {
         let (some, more) = (first.fill_buf()?, second.fill_buf()?);
         let both = some.len().min(more.len());
@@ -261,24 +258,6 @@ fn one_of(place: &Place, conflict: &ConflictInfo, alike: &Alike) -> Result<Outco
         }
         remove(mine)
     })
-}
-
-/// Without what the mount says of a file.
-fn xattrs_of(path: &Path) -> io::Result<BTreeMap<OsString, Vec<u8>>> {
-    let read = |call: &dyn Fn(&mut [u8]) -> rustix::io::Result<usize>| {
-        let mut bytes = vec![0; XATTR_BYTES_MAX];
-        let length = call(&mut bytes)?;
-        bytes.truncate(length);
-        io::Result::Ok(bytes)
-    };
-    let names = read(&|bytes| llistxattr(path, bytes))?;
-    let names = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-    let kept = names.filter(|name| !name.starts_with(OWN_XATTRS));
-    kept.map(|name| {
-        let name = OsStr::from_bytes(name);
-        Ok((name.to_owned(), read(&|bytes| lgetxattr(path, name, bytes))?))
-    })
-    .collect()
 }
 
 /// By what it is told that contents were changed, whoever has not closed the file yet.

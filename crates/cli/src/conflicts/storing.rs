@@ -147,8 +147,8 @@ fn dress(file: &File, (like, meta): (&File, &Metadata), by_root: bool) -> io::Re
     Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(meta.mode() & MODE_BITS))?)
 }
 
-/// Extended attributes that a user may set; root all.
-fn xattrs(file: &File, by_root: bool) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+/// Extended attributes that a user may set; root all. Without what the mount says of a file.
+pub(super) fn xattrs(file: &File, by_root: bool) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let mut names = vec![0; XATTR_BYTES_MAX];
     let length = rustix::fs::flistxattr(file, &mut names[..])?;
     let is_meant = |name: &&[u8]| {
