@@ -326,10 +326,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 sending.updates[judged.len()..].iter().map(|update| update.stamp.number).collect();
             core.log.returned(&rest);
             if !said.turned_down.is_empty() {
-                outcome = match is_merged {
-                    true => self.shown_with_merged(core),
-                    false => self.rebuild(core, &said.turned_down),
-                };
+                outcome = self.shown_without(core, &said.turned_down, is_merged);
                 stale.extend(said.turned_down.iter().flat_map(stale_by));
                 stale.extend(changed);
             }

@@ -12,6 +12,7 @@ use sim::network::Conditions;
 use sim::operation::{Operation, Outcome, Path};
 use sim::perform::Programs;
 use std::time::Duration;
+use store::faulty::Disk;
 
 const LENGTH: usize = 20_000;
 const READ: OpenFlags = OpenFlags { read: true, write: false, truncate: false, append: false };
@@ -92,18 +93,28 @@ impl Scene {
         }
     }
 
-    /// Does something of which the server knows nothing afterwards.
-    async fn lost_by_the_server(&mut self, work: impl AsyncFnOnce(&Scene)) {
-        self.settled().await;
+    /// The server's disk as it is, and the server goes on.
+    fn backed_up(&mut self) -> Disk {
         self.origin.stop(End::Killed, Duration::ZERO);
         let backup = self.origin.disk.restart();
         self.origin.restart().unwrap();
-        self.settled().await;
-        work(self).await;
-        self.settled().await;
+        backup
+    }
+
+    fn put_back(&mut self, backup: Disk) {
         self.origin.stop(End::Killed, Duration::ZERO);
         self.origin.disk = backup;
         self.origin.restart().unwrap();
+    }
+
+    /// Does something of which the server knows nothing afterwards.
+    async fn lost_by_the_server(&mut self, work: impl AsyncFnOnce(&Scene)) {
+        self.settled().await;
+        let backup = self.backed_up();
+        self.settled().await;
+        work(self).await;
+        self.settled().await;
+        self.put_back(backup);
         self.room.clock.sleep(Duration::from_secs(60)).await;
     }
 }
@@ -162,18 +173,14 @@ fn a_server_that_has_as_many_changes_again_is_told_from_what_it_was() {
         let mut scene = Scene::new().await;
         scene.save("before", 1).await;
         scene.settled().await;
-        scene.origin.stop(End::Killed, Duration::ZERO);
-        let backup = scene.origin.disk.restart();
-        scene.origin.restart().unwrap();
+        let backup = scene.backed_up();
         scene.settled().await;
         scene.save("after", 2).await;
         scene.settled().await;
         // What the first one knows is on its disk, and it goes.
         scene.room.clock.sleep(Duration::from_secs(10)).await;
         scene.machines[0].stop(End::Killed, Duration::ZERO);
-        scene.origin.stop(End::Killed, Duration::ZERO);
-        scene.origin.disk = backup;
-        scene.origin.restart().unwrap();
+        scene.put_back(backup);
         scene.room.clock.sleep(Duration::from_secs(60)).await;
         for version in 10..20 {
             scene.save_by(1, &format!("instead-{version}"), version).await;
@@ -209,9 +216,7 @@ fn what_was_cached_of_a_lost_file_is_not_shown_for_another_that_bears_its_id() {
         let mut scene = Scene::new().await;
         scene.save("before", 1).await;
         scene.settled().await;
-        scene.origin.stop(End::Killed, Duration::ZERO);
-        let backup = scene.origin.disk.restart();
-        scene.origin.restart().unwrap();
+        let backup = scene.backed_up();
         scene.join(2).await;
         scene.save_by(2, "lost", 50).await;
         scene.settled().await;
@@ -220,9 +225,7 @@ fn what_was_cached_of_a_lost_file_is_not_shown_for_another_that_bears_its_id() {
         scene.machines[0].stop(End::Killed, Duration::ZERO);
         // The server will not know its device.
         scene.machines.remove(2).stop(End::Killed, Duration::ZERO);
-        scene.origin.stop(End::Killed, Duration::ZERO);
-        scene.origin.disk = backup;
-        scene.origin.restart().unwrap();
+        scene.put_back(backup);
         scene.join(3).await;
         scene.room.clock.sleep(Duration::from_secs(60)).await;
         scene.save_by(2, "instead", 60).await;

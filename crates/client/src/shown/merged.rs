@@ -89,8 +89,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         merged.rename(&mut core.log, write)
     }
 
-    /// After that was committed: all that is pending shows as it is to, with the same commit.
-    pub(crate) fn shown_with_merged(&self, core: &mut Core) -> Result<(), Error> {
+    /// Shows what is pending without what was turned down. `is_merged`: it shows so with the commit.
+    pub(crate) fn shown_without(
+        &self,
+        core: &mut Core,
+        turned_down: &[Update],
+        is_merged: bool,
+    ) -> Result<(), Error> {
+        if !is_merged {
+            return self.rebuild(core, turned_down);
+        }
         core.hidden.ask_again();
         self.note_hides(core);
         Self::recount(core);
