@@ -378,7 +378,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         let Some(replica) = core.meta.replica else { return Err(Stop::Need(Need::Volume)) };
         let mut write = self.inner.tables.write().map_err(failed)?;
-        let mut ids = Ids::new(replica, core.meta.counter, &core.log);
+        let mut ids = Ids::new(replica, core.meta.counter, (&core.log, &*write as &dyn Read));
         let merged = self.numbers().merged();
         let tree = Tree::new(&*write as &dyn Read, epoch).with_merged(merged.as_deref());
         let change = named_now(&tree, build(&tree, &mut ids)?)?;

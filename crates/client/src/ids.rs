@@ -1,7 +1,10 @@
-//! Ids for what a change makes, and what is pending below what it takes away.
+//! Ids for what a change makes, and what lies below what is here alone of what it takes away.
 
+use crate::client::error_of;
+use crate::presence::Presence;
 use crate::types::Error;
 use model::{Change, FileId, ReplicaId, Stamp, Time};
+use store::Read;
 use update_log::{UpdateLog, What};
 
 /// What a change that is being built may ask for.
@@ -12,11 +15,16 @@ pub(crate) struct Ids<'a> {
     pub at: Option<Time>,
     /// What was done before.
     log: &'a UpdateLog,
+    tables: &'a dyn Read,
 }
 
 impl<'a> Ids<'a> {
-    pub fn new(replica: ReplicaId, counter: u64, log: &'a UpdateLog) -> Ids<'a> {
-        Ids { replica, counter, at: None, log }
+    pub fn new(
+        replica: ReplicaId,
+        counter: u64,
+        (log, tables): (&'a UpdateLog, &'a dyn Read),
+    ) -> Ids<'a> {
+        Ids { replica, counter, at: None, log, tables }
     }
 
     /// Of the next file.
@@ -29,6 +37,13 @@ impl<'a> Ids<'a> {
             .map_err(|error| Error::Failed(error.to_string()))?;
         self.counter += 1;
         Ok(id)
+    }
+
+    /// What a program has written to a file and not stored was written upon this, and hides what others
+    /// have stored since. None: nobody here has written to it.
+    pub fn below_unsaved(&self, file: FileId) -> Result<Option<Stamp>, Error> {
+        let row = Presence::load(self.tables, file).map_err(error_of)?;
+        Ok(row.and_then(|row| row.dirty).map(|dirty| dirty.expects))
     }
 
     /// The contents of a file that shows some, as far as others may have made them: what is pending

@@ -8,6 +8,7 @@ pub(crate) use listing::{Listings, Order, cookie};
 use crate::client::Client;
 use crate::files::Files;
 use crate::ids::Ids;
+use crate::mode::waits_for_verdicts;
 use crate::past::entry_or_past;
 use crate::times_set::note_time_set;
 use crate::types::{
@@ -214,7 +215,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     _ => before = Some((file, node)),
                 }
                 let expects = match &before {
-                    Some((_, node)) => seen_contents(ids, file, node)?,
+                    Some((_, node)) => self.seen_contents(ids, file, node)?,
                     None => None,
                 };
                 Ok(Change::Unlink { parent, name: name.clone(), file, expects })
@@ -252,7 +253,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     (RenameFlag::Exchange, None) => return Err(Objection::NoEntry.into()),
                     (RenameFlag::Replace | RenameFlag::Whiteout, Some(over)) if over != file => {
                         let node = node_of(tree, (to, to_name), over)?;
-                        expects = seen_contents(ids, over, &node)?;
+                        expects = self.seen_contents(ids, over, &node)?;
                         replaced = Some((over, node, file));
                     }
                     _ => {}
@@ -281,6 +282,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.after_removal((over, node), &done.value, Some(by));
         }
         Ok(Done { value: (), wait: done.wait })
+    }
+
+    /// The stamp of the contents that go with the last name of a file: of those that show here, whatever
+    /// the replica above has said since, or that they were written over. Who waits for verdicts removes
+    /// what is there.
+    fn seen_contents(&self, ids: &Ids<'_>, file: FileId, node: &Node) -> Step<Option<Stamp>> {
+        if node.kind != Kind::File {
+            return Ok(None);
+        }
+        let waits = waits_for_verdicts(self.connection().mode);
+        let unsaved = if waits { None } else { ids.below_unsaved(file)? };
+        Ok(Some(ids.below_pending(file, unsaved.unwrap_or(node.contents_stamp))?))
     }
 
     /// What a symbolic link says.
@@ -455,15 +468,6 @@ fn node_of(
         (None, Some(said)) if said == file => Err(Stop::Need(Need::Entry(parent, name.clone()))),
         _ => Err(Objection::NoEntry.into()),
     }
-}
-
-/// The stamp of the contents that go with the last name of a file: of those that show here, whatever
-/// the replica above has said since, or that they were written over.
-fn seen_contents(ids: &Ids<'_>, file: FileId, node: &Node) -> Step<Option<Stamp>> {
-    if node.kind != Kind::File {
-        return Ok(None);
-    }
-    Ok(Some(ids.below_pending(file, node.contents_stamp)?))
 }
 
 /// What is to stand for a name that leaves this directory, which hands its group down if it does so.

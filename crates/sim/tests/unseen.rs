@@ -192,6 +192,68 @@ fn what_somebody_stored_stays_if_something_pending_hid_it_from_who_removes_the_f
     });
 }
 
+/// What a program here has written to a file, and not closed yet, hides what others store into it.
+#[test]
+fn what_somebody_stored_stays_if_what_is_not_stored_yet_hid_it_from_who_removes_the_file() {
+    sim::run::paused(async {
+        for (seed, removal) in [unlink("file"), rename("other", "file")].iter().enumerate() {
+            for is_stored_after_all in [false, true] {
+                let scene = Scene::new(10 + seed as u64).await;
+                let bob = scene.machines[BOB].client().unwrap();
+                let mut editor = Programs::default();
+                for operation in [open("file"), write(8)] {
+                    let outcome = editor.perform(bob, &operation).await;
+                    assert!(!matches!(outcome, Outcome::Failed(_)), "{operation}: {outcome}");
+                }
+                scene.does(ADA, &[open("file"), write(7), close()]).await;
+                scene.room.clock.sleep(Duration::from_secs(5)).await;
+                scene.does(BOB, std::slice::from_ref(removal)).await;
+                if is_stored_after_all {
+                    scene.room.clock.sleep(Duration::from_secs(10)).await;
+                }
+                editor.perform(bob, &close()).await;
+                scene.settled().await;
+                scene.room.clock.sleep(Duration::from_secs(30)).await;
+                assert_eq!(scene.reads(ADA, "file").await, Some(7), "{removal}");
+                assert_eq!(scene.reads(BOB, "file").await, Some(7), "{removal}");
+                let conflicts = 1 + usize::from(is_stored_after_all);
+                assert_eq!(scene.conflicts(), conflicts, "{removal}");
+                scene.room.network.close();
+            }
+        }
+    });
+}
+
+/// What a program has written and not closed is one's own to remove with what it was written upon.
+#[test]
+fn of_what_is_not_stored_yet_nothing_stays_where_nobody_else_stored() {
+    sim::run::paused(async {
+        for (seed, removal) in [unlink("file"), rename("other", "file")].iter().enumerate() {
+            for stores_before in [false, true] {
+                let scene = Scene::new(20 + seed as u64).await;
+                let bob = scene.machines[BOB].client().unwrap();
+                if stores_before {
+                    scene.does(BOB, &[open("file"), write(9), close()]).await;
+                }
+                let mut editor = Programs::default();
+                for operation in [open("file"), write(8)] {
+                    let outcome = editor.perform(bob, &operation).await;
+                    assert!(!matches!(outcome, Outcome::Failed(_)), "{operation}: {outcome}");
+                }
+                scene.does(BOB, std::slice::from_ref(removal)).await;
+                scene.room.clock.sleep(Duration::from_secs(10)).await;
+                editor.perform(bob, &close()).await;
+                scene.settled().await;
+                scene.room.clock.sleep(Duration::from_secs(30)).await;
+                let left = matches!(removal, Operation::Rename { .. }).then_some(2);
+                assert_eq!(scene.reads(ADA, "file").await, left, "{removal}");
+                assert_eq!(scene.conflicts(), 0, "{removal}");
+                scene.room.network.close();
+            }
+        }
+    });
+}
+
 /// What one has stored oneself, and has heard of or not, is one's own to remove.
 #[test]
 fn of_what_one_has_stored_oneself_nothing_stays() {
