@@ -319,6 +319,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     pub(crate) fn view<T>(&self, look: impl FnOnce(&Tree<'_>) -> Result<T, Missing>) -> Step<T> {
         let epoch = self.epoch_that_counts()?;
         let read = self.inner.tables.read().map_err(failed)?;
+        self.hides_nothing(self.connection().attached)?;
         let merged = self.numbers().merged();
         let tree = Tree::new(&*read, epoch).with_accesses().with_merged(merged.as_deref());
         look(&tree).map_err(stop)
@@ -331,10 +332,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if !connection.volume_known {
             return Err(Stop::Need(Need::Volume));
         }
-        let awaited = connection.attached && self.inner.hides.load(Ordering::Acquire);
-        if awaited || self.inner.unshown.load(Ordering::Acquire) {
-            return Err(Stop::Need(Need::Pending));
-        }
+        self.hides_nothing(connection.attached)?;
         if !mode::validates(connection.mode) {
             return Ok(0);
         }
@@ -356,8 +354,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         self.settle_closed(None);
         self.catch_up()?;
         let epoch = self.epoch_that_counts()?;
-        let done = self
-            .with_room(|| self.change_under(&mut self.core(), epoch, uid, &mut build, &mut also))?;
+        let done = self.with_room(|| {
+            let mut core = self.core();
+            self.hides_nothing(self.connection().attached)?;
+            self.change_under(&mut core, epoch, uid, &mut build, &mut also)
+        })?;
         self.pins_see_update(&done.value.0);
         self.inner.full.see(&done.value.0);
         self.after_change()?;

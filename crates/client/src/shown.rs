@@ -18,7 +18,7 @@ use crate::client::{Client, Core, error_of, stop};
 use crate::effects::{effects_of_pending, names_alone, shows_nothing};
 use crate::known::{Going, Remover};
 use crate::meta::Taken;
-use crate::types::{Error, Need, Stop};
+use crate::types::{Error, Need, Step, Stop};
 use model::{FileId, Update};
 use protocol::{States, Upstream};
 use resting::Resting;
@@ -65,9 +65,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(false);
         };
         let known = self.going(self.going_of(&*write, files.clone())?, Remover::Elsewhere);
-        write.commit(Durability::Later).map_err(error_of)?;
+        self.commit_shown(core, write)?;
         drop(known);
         core.hidden.rest(unshown);
+        self.note_hides(core);
         self.name_again(core, Some(&files.iter().copied().collect()));
         self.recharge(core, files);
         Ok(true)
@@ -102,7 +103,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             going.extend(self.going_by(&*write, &States::default(), &page)?);
         }
         let known = self.going(going, Remover::Elsewhere);
-        write.commit(Durability::Later).map_err(error_of)?;
+        self.commit_shown(core, write)?;
         drop(known);
         self.name_again(core, None);
         self.now_hidden(core, hidden);
@@ -128,7 +129,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             .map(|gone| show_pending(&mut *write, &core.log, as_of, &Gone::Updates(gone)))
             .transpose()?;
         let known = self.going(going, Remover::Elsewhere);
-        write.commit(Durability::Later).map_err(error_of)?;
+        match hidden.is_none() && core.hidden.is_none() {
+            true => write.commit(Durability::Later).map_err(error_of)?,
+            false => self.commit_shown(core, write)?,
+        }
         drop(known);
         // Where what is pending was shown anew, any may show again.
         self.name_again(core, hidden.is_none().then_some(&learnt));
@@ -161,7 +165,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let taken = core.meta.taken_now();
             let as_of = (&taken, core.meta.epoch);
             let hidden = show_pending(&mut *write, &core.log, as_of, &gone_before)?;
-            write.commit(Durability::Later).map_err(error_of)?;
+            self.commit_shown(core, write)?;
             self.name_again(core, None);
             self.now_hidden(core, hidden);
             core.behind = false;
@@ -172,6 +176,27 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         tracing::info!("there is room again: changes that were undone do not show any more");
         self.forget(&gone.changed());
         Ok(())
+    }
+
+    /// Commits what says anew what shows of what is pending. Whoever reads it before it is noted what of
+    /// that is hidden waits; `note_hides` must follow.
+    fn commit_shown(&self, core: &Core, write: Box<dyn Write + '_>) -> Result<(), Error> {
+        self.inner.unshown.store(true, Ordering::Release);
+        let outcome = write.commit(Durability::Later).map_err(error_of);
+        if outcome.is_err() {
+            self.note_hides(core);
+        }
+        outcome
+    }
+
+    /// Stops where something pending is hidden. Whoever has read the tables asks again: it may have been
+    /// hidden in between.
+    pub(crate) fn hides_nothing(&self, attached: bool) -> Step<()> {
+        let awaited = attached && self.inner.hides.load(Ordering::Acquire);
+        match awaited || self.inner.unshown.load(Ordering::Acquire) {
+            true => Err(Stop::Need(Need::Pending)),
+            false => Ok(()),
+        }
     }
 
     fn now_hidden(&self, core: &mut Core, unshown: Unshown) {
