@@ -106,6 +106,11 @@ pub trait Container: Clone + Send + Sync + 'static {
     }
     /// All of it, or an error; survives the process when this returns.
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+    /// The same of what can be had again, and goes before it is in anybody's way: it may take half of what
+    /// other contents leave free of the disk.
+    fn fill(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.write(offset, bytes)
+    }
     fn set_length(&self, length: u64) -> Result<()>;
     fn length(&self) -> Result<u64>;
     /// Frees the stretch; it reads as zeros.

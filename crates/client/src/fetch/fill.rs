@@ -157,8 +157,15 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(false);
         }
         let before = taken(&target.container).map_err(error_of)?;
+        // On a disk that is full of what is pending a program reads all the same.
+        let is_open =
+            self.files().get(target.file, target.generation).is_some_and(|o| o.handles > 0);
         for (offset, bytes) in stretches {
-            target.container.write(*offset, bytes).map_err(error_of)?;
+            let written = match target.container.write(*offset, bytes) {
+                Err(StoreError::Full(_)) if is_open => target.container.fill(*offset, bytes),
+                outcome => outcome,
+            };
+            written.map_err(error_of)?;
         }
         let after = taken(&target.container).map_err(error_of)?;
         self.room_taken(after.saturating_sub(before));

@@ -100,6 +100,41 @@ fn on_a_disk_smaller_than_the_cache_may_be_what_can_be_fetched_again_makes_room(
 }
 
 #[test]
+fn on_a_disk_that_is_full_of_what_is_pending_what_is_not_here_is_read() {
+    let world = World::new();
+    let server = world.server();
+    let author = mounted(&world, &server, "author", &[]);
+    fs::write(author.path("large"), noise(1, 30 * MIB)).unwrap();
+    fs::write(author.path("other"), noise(2, MIB)).unwrap();
+    author.wait();
+    disk(&world, "small.state", "64m");
+    let mut small = mounted(&world, &server, "small", &[]);
+    small.set_mode("fetch-only");
+    let pending = |number: u64| noise(10 + number, MIB);
+    let path = |number: u64| small.path(format!("pending-{number}"));
+    let written =
+        (0..80).take_while(|number| write_and_sync(&path(*number), &pending(*number)).is_ok());
+    let written = written.count() as u64;
+    assert!((10..64).contains(&written), "{written}");
+    // It makes way for itself, again and again, and for what else is read.
+    for _ in 0..2 {
+        assert!(fs::read(small.path("other")).unwrap() == noise(2, MIB));
+        let (sum, _) = read_through(&small, "large");
+        assert!(sum == checksum(&noise(1, 30 * MIB)));
+    }
+    // And for what is written and removed.
+    fs::remove_file(path(0)).unwrap();
+    write_and_sync(&small.path("new"), &noise(3, MIB / 2)).unwrap();
+    for number in 1..written {
+        assert!(fs::read(path(number)).unwrap() == pending(number), "{number}");
+    }
+    small.set_mode("partial");
+    small.wait();
+    shows(&author, "new", &noise(3, MIB / 2));
+    shows(&author, "pending-1", &pending(1));
+}
+
+#[test]
 fn a_disk_that_another_program_has_filled_gets_room_from_the_cache() {
     let world = World::new();
     let server = world.server();

@@ -292,6 +292,12 @@ impl OrdinaryFile {
             Err(errno) => Err(self.failed(errno)),
         }
     }
+
+    fn write_all(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let mut pieces = pieces(offset, bytes);
+        let written = pieces.try_for_each(|(at, piece)| self.0.file.write_all_at(piece, at));
+        written.map_err(|source| self.failed_with(source))
+    }
 }
 
 impl Container for OrdinaryFile {
@@ -307,9 +313,12 @@ impl Container for OrdinaryFile {
 
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.leave_room_besides(offset, bytes.len() as u64)?;
-        let mut pieces = pieces(offset, bytes);
-        let written = pieces.try_for_each(|(at, piece)| self.0.file.write_all_at(piece, at));
-        written.map_err(|source| self.failed_with(source))
+        self.write_all(offset, bytes)
+    }
+
+    fn fill(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.leave_half(bytes.len() as u64)?;
+        self.write_all(offset, bytes)
     }
 
     fn set_length(&self, length: u64) -> Result<()> {

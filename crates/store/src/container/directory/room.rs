@@ -11,12 +11,21 @@ impl OrdinaryFile {
     /// Contents leave room on the disk for what is said about them: a full disk must not keep
     /// anybody from removing what has filled it.
     pub(super) fn leave_room(&self, more: u64) -> Result<()> {
+        self.leave_one_in(1, more)
+    }
+
+    /// What can be had again leaves half of that.
+    pub(super) fn leave_half(&self, more: u64) -> Result<()> {
+        self.leave_one_in(2, more)
+    }
+
+    fn leave_one_in(&self, parts: u64, more: u64) -> Result<()> {
         if more == 0 {
             return Ok(());
         }
         let disk = rustix::fs::fstatvfs(&self.0.file).map_err(|errno| self.failed(errno))?;
-        let reserve = reserve_of(disk.f_blocks * disk.f_frsize);
-        if disk.f_bavail * disk.f_frsize < reserve.saturating_add(more) {
+        let left = reserve_of(disk.f_blocks * disk.f_frsize) / parts;
+        if disk.f_bavail * disk.f_frsize < left.saturating_add(more) {
             return Err(self.failed(Errno::NOSPC));
         }
         Ok(())
