@@ -316,7 +316,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let listed = listing.directories.iter().map(|listed| listed.directory);
             // What is listed is there.
             let going = self.going_fresh(&*write, &taking)?;
-            self.commit_learnt(&mut core, write, nodes.chain(listed), (None, None), going)?;
+            let learnt = nodes.chain(listed);
+            changed.extend(self.commit_learnt(&mut core, write, learnt, (None, None), going)?);
             self.taking_noted(taking);
             changed
         };

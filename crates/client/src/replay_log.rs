@@ -303,7 +303,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 .and_then(|going| {
                     self.go_on_in(&merged, core, &mut *write)?;
                     let anew = (!merged.is_none()).then_some(&said.turned_down[..]);
-                    self.commit_learnt(core, write, learnt, (None, anew), going)
+                    stale.extend(self.commit_learnt(core, write, learnt, (None, anew), going)?);
+                    Ok(())
                 });
             if let Err(error) = noted {
                 // Nothing of it is known here yet: they are sent again, and judged the same.

@@ -7,6 +7,7 @@
 
 mod hidden;
 mod merged;
+mod named;
 mod resting;
 #[cfg(test)]
 mod tests;
@@ -26,7 +27,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use store::{Containers, Durability, Read, Write};
 use update_log::UpdateLog;
-use volume::partial::{self, Missing, Touched, Tree};
+use volume::partial::{self, Changed, Missing, Touched, Tree};
 
 /// Updates that are looked at at once.
 const PAGE_UPDATES: usize = 1024;
@@ -112,7 +113,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// Commits what the replica above said of these files. What is pending and rests on them shows
     /// again with it, and where `anew` says that what is pending has changed, all of it without those that
-    /// `anew` has. `taken`: these updates are part of what was said. `going`: what `write` takes away.
+    /// `anew` has. `taken`: these updates are part of what was said. `going`: what `write` takes away. Gives
+    /// back what of what is pending the kernel may show and is not so any more.
     pub(crate) fn commit_learnt(
         &self,
         core: &mut Core,
@@ -120,33 +122,55 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         learnt: impl Iterator<Item = FileId>,
         (taken, anew): (Option<Taken>, Option<&[Update]>),
         going: Going,
-    ) -> Result<(), Error> {
+    ) -> Result<Vec<Changed>, Error> {
         let taken = taken.unwrap_or_else(|| core.meta.taken_now());
         let learnt: BTreeSet<FileId> = learnt.collect();
-        let anew = anew.or_else(|| core.hidden.would_show(&learnt).then_some(&[]));
+        let mut anew = anew.or_else(|| core.hidden.would_show(&learnt).then_some(&[]));
         let as_of = (&taken, core.meta.epoch);
+        let before = self.inner.tables.read().map_err(error_of)?;
+        let named = named::named_otherwise((&*before, &*write), &core.log, &learnt)?;
+        drop(before);
+        let mut rested = None;
+        if anew.is_none() && !named.is_empty() {
+            let resting = match core.hidden.is_none() {
+                true => Resting::of(&*write, &core.log, &named)?,
+                false => None,
+            };
+            rested =
+                resting.map(|resting| resting.show(&mut *write, as_of.0, as_of.1)).transpose()?;
+            rested = rested.filter(Option::is_some);
+            anew = rested.is_none().then_some(&[]);
+        }
         let hidden = anew
             .map(|gone| show_pending(&mut *write, &core.log, as_of, &Gone::Updates(gone)))
             .transpose()?;
+        let stale = named::stale_of(&core.log, &named)?;
         let known = self.going(going, Remover::Elsewhere);
-        match hidden.is_none() && core.hidden.is_none() {
+        match hidden.is_none() && rested.is_none() && core.hidden.is_none() {
             true => write.commit(Durability::Later).map_err(error_of)?,
             false => self.commit_shown(core, write)?,
         }
         drop(known);
         // Where what is pending was shown anew, any may show again.
-        self.name_again(core, hidden.is_none().then_some(&learnt));
+        let is_little = hidden.is_none() && rested.is_none();
+        self.name_again(core, is_little.then_some(&learnt));
         core.meta.set_taken(taken);
-        match hidden {
-            Some(hidden) => self.now_hidden(core, hidden),
-            None if core.log.pending_len() == 0 => self.now_hidden(core, Unshown::default()),
-            None => {
+        match (hidden, rested.flatten()) {
+            (Some(hidden), _) => self.now_hidden(core, hidden),
+            (None, Some(unshown)) => {
+                core.hidden.rest(unshown);
+                self.note_hides(core);
+            }
+            (None, None) if core.log.pending_len() == 0 => {
+                self.now_hidden(core, Unshown::default());
+            }
+            (None, None) => {
                 core.hidden.learn(&learnt);
                 self.note_hides(core);
             }
         }
         self.recharge_known(core, learnt);
-        Ok(())
+        Ok(stale)
     }
 
     /// Where the tables could not be told that updates were taken back, they are now.

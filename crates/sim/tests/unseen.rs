@@ -1,5 +1,6 @@
 //! Who removes a file, or renames another one over it, before he can have heard of what somebody else
-//! stored in it, does not take that along.
+//! stored in it, does not take that along; and who removes a name that somebody else has given it does not
+//! take the others along.
 #![allow(clippy::unwrap_used, reason = "a situation that cannot be set up is a failed test")]
 
 use client::{OpenFlags, RenameFlag, WantedMode};
@@ -90,6 +91,25 @@ impl Scene {
         check::all_agree(&self.room, &self.origin, &self.machines).await.unwrap();
     }
 
+    /// The names that are shown, each of a file that shows as many links as it has names.
+    async fn names(&self, who: usize) -> Vec<String> {
+        let client = self.machines[who].client().unwrap();
+        let list = Operation::List { path: Path::new(""), page: 100 };
+        let listed = Programs::default().perform(client, &list).await;
+        let Outcome::Names(listed) = listed else { panic!("{listed}") };
+        for (name, shown) in &listed {
+            let names = listed.iter().filter(|(_, other)| other.file == shown.file).count();
+            assert_eq!(names as u32, shown.links, "{name}: {shown}");
+        }
+        listed.into_iter().map(|(name, _)| name.to_string()).collect()
+    }
+
+    /// Bob hears of everything, and nothing of what he does leaves.
+    fn bob_keeps_to_himself(&self, keeps: bool) {
+        let mode = if keeps { WantedMode::Fixed(Mode::FetchOnly) } else { PARTIAL };
+        self.machines[BOB].client().unwrap().set_mode(mode);
+    }
+
     fn conflicts(&self) -> usize {
         self.origin.origin().unwrap().conflicts(VOLUME, 10).unwrap().len()
     }
@@ -110,6 +130,10 @@ fn close() -> Operation {
 
 fn unlink(path: &str) -> Operation {
     Operation::Unlink { path: Path::new(path) }
+}
+
+fn link(from: &str, to: &str) -> Operation {
+    Operation::Link { from: Path::new(from), to: Path::new(to) }
 }
 
 fn rename(from: &str, to: &str) -> Operation {
@@ -272,4 +296,114 @@ fn of_what_one_has_stored_oneself_nothing_stays() {
         assert_eq!(scene.conflicts(), 0);
         scene.room.network.close();
     });
+}
+
+/// What is pending of a file hides no other name that somebody gives it, and who removes that one, or puts
+/// something else in its place, removes that alone.
+#[test]
+fn of_two_names_one_is_removed_though_something_of_the_file_was_pending_when_it_got_them() {
+    sim::run::paused(async {
+        let mode = Operation::SetMode { path: Path::new("file"), mode: 0o600 };
+        let pending = [
+            (vec![open("file"), write(8), close()], "file", 8),
+            (vec![mode], "file", 1),
+            (vec![rename("file", "renamed")], "renamed", 1),
+        ];
+        let removals = [unlink("third"), rename("other", "third")];
+        let each = pending.iter().flat_map(|one| removals.iter().map(move |other| (one, other)));
+        for (seed, ((pending, name, version), removal)) in each.enumerate() {
+            let scene = Scene::new(30 + seed as u64).await;
+            scene.bob_keeps_to_himself(true);
+            scene.does(BOB, pending).await;
+            scene.does(ADA, &[link("file", "third")]).await;
+            scene.room.clock.sleep(Duration::from_secs(5)).await;
+            assert_eq!(scene.names(BOB).await, [*name, "other", "third"].sorted());
+            scene.does(BOB, std::slice::from_ref(removal)).await;
+            let left = match removal {
+                Operation::Unlink { .. } => [*name, "other"].sorted(),
+                _ => [*name, "third"].sorted(),
+            };
+            assert_eq!(scene.names(BOB).await, left, "{removal}");
+            assert_eq!(scene.reads(BOB, name).await, Some(*version), "{removal}");
+            scene.does(BOB, &[open(name), write(9), close()]).await;
+            scene.bob_keeps_to_himself(false);
+            scene.settled().await;
+            scene.room.clock.sleep(Duration::from_secs(30)).await;
+            for who in [ADA, BOB] {
+                assert_eq!(scene.names(who).await, left, "{removal}");
+                assert_eq!(scene.reads(who, name).await, Some(9), "{removal}");
+            }
+            assert_eq!(scene.conflicts(), 0, "{removal}");
+            scene.room.network.close();
+        }
+    });
+}
+
+/// Nor is a name shown that is gone: who removes the last one removes the file.
+#[test]
+fn the_last_name_is_removed_though_something_of_the_file_was_pending_when_it_lost_the_others() {
+    sim::run::paused(async {
+        let mode = Operation::SetMode { path: Path::new("file"), mode: 0o600 };
+        for (seed, pending) in
+            [vec![open("file"), write(8), close()], vec![mode]].iter().enumerate()
+        {
+            let scene = Scene::new(40 + seed as u64).await;
+            scene.does(ADA, &[link("file", "third")]).await;
+            scene.settled().await;
+            scene.room.clock.sleep(Duration::from_secs(3)).await;
+            scene.bob_keeps_to_himself(true);
+            scene.does(BOB, pending).await;
+            scene.does(ADA, &[unlink("third")]).await;
+            scene.room.clock.sleep(Duration::from_secs(5)).await;
+            assert_eq!(scene.names(BOB).await, ["file", "other"]);
+            // Who has it open goes on with it, and nobody else sees what he writes.
+            let bob = scene.machines[BOB].client().unwrap();
+            let mut program = Programs::default();
+            program.perform(bob, &open("file")).await;
+            scene.does(BOB, &[unlink("file")]).await;
+            program.perform(bob, &write(9)).await;
+            program.perform(bob, &close()).await;
+            scene.bob_keeps_to_himself(false);
+            scene.settled().await;
+            scene.room.clock.sleep(Duration::from_secs(30)).await;
+            for who in [ADA, BOB] {
+                assert_eq!(scene.names(who).await, ["other"]);
+            }
+            assert_eq!(scene.conflicts(), 0);
+            scene.room.network.close();
+        }
+    });
+}
+
+/// Two have renamed a file: what shows is by what comes of that, and nothing is written to a name that goes.
+#[test]
+fn of_two_names_that_two_have_given_a_file_at_once_one_shows() {
+    sim::run::paused(async {
+        let scene = Scene::new(50).await;
+        scene.bob_keeps_to_himself(true);
+        scene.does(BOB, &[rename("file", "mine")]).await;
+        scene.does(ADA, &[rename("file", "theirs")]).await;
+        scene.room.clock.sleep(Duration::from_secs(5)).await;
+        assert_eq!(scene.names(BOB).await, ["other", "theirs"]);
+        scene.does(BOB, &[open("theirs"), write(9), close()]).await;
+        scene.bob_keeps_to_himself(false);
+        scene.settled().await;
+        scene.room.clock.sleep(Duration::from_secs(30)).await;
+        for who in [ADA, BOB] {
+            assert_eq!(scene.names(who).await, ["other", "theirs"]);
+            assert_eq!(scene.reads(who, "theirs").await, Some(9));
+        }
+        scene.room.network.close();
+    });
+}
+
+trait Sorted {
+    fn sorted(self) -> Self;
+}
+
+impl<const N: usize> Sorted for [&str; N] {
+    fn sorted(mut self) -> Self {
+        self.sort_unstable();
+        self
+    }
 }

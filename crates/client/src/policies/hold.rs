@@ -244,7 +244,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             self.expect(&self.held_states(&taking)?)?;
             let mut write = self.inner.tables.write().map_err(error_of)?;
             self.note_taking(&mut *write, &taking)?;
-            let changed: Vec<Changed> = taking.changed().collect();
+            let mut changed: Vec<Changed> = taking.changed().collect();
             let going = self.going_fresh(&*write, &taking)?;
             let learnt: Vec<FileId> = taking
                 .fresh
@@ -254,7 +254,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 })
                 .flatten()
                 .collect();
-            self.commit_learnt(&mut core, write, learnt.into_iter(), (None, None), going)?;
+            let learnt = learnt.into_iter();
+            changed.extend(self.commit_learnt(&mut core, write, learnt, (None, None), going)?);
             self.taking_noted(taking);
             core.unsaved = true;
             changed
@@ -310,7 +311,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         changed.extend(taking.changed());
         let mut going = self.going_by(&*write, states, [])?;
         going.extend(self.going_fresh(&*write, &taking)?);
-        self.commit_learnt(core, write, files_of(states), (taken, None), going)?;
+        let learnt = files_of(states);
+        changed.extend(self.commit_learnt(core, write, learnt, (taken, None), going)?);
         self.taking_noted(taking);
         Ok(changed)
     }

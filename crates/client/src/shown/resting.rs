@@ -36,13 +36,12 @@ impl Resting {
     pub fn on(read: &dyn Read, log: &UpdateLog, gone: &[Update]) -> Result<Option<Resting>, Error> {
         let tree = Tree::new(read, 0);
         let numbers: BTreeSet<u64> = gone.iter().map(|update| update.stamp.number).collect();
-        let mut resting = Resting {
+        let resting = Resting {
             files: BTreeSet::new(),
             entries: BTreeSet::new(),
             updates: BTreeMap::new(),
             unmade: gone.iter().filter_map(Update::makes).collect(),
         };
-        let mut left: Vec<Update> = gone.to_vec();
         for update in gone {
             // What earlier updates that are pending did to it does not show by itself.
             for file in Touched::by(update).nodes {
@@ -52,44 +51,75 @@ impl Resting {
                 }
             }
         }
+        resting.gather(&tree, log, gone.to_vec())
+    }
+
+    /// What is pending of these files, and rests on that. None: as above.
+    pub fn of(
+        read: &dyn Read,
+        log: &UpdateLog,
+        files: &[FileId],
+    ) -> Result<Option<Resting>, Error> {
+        let mut resting = Resting {
+            files: BTreeSet::new(),
+            entries: BTreeSet::new(),
+            updates: BTreeMap::new(),
+            unmade: BTreeSet::new(),
+        };
+        let mut left = Vec::new();
+        for file in files {
+            for (number, _) in log.of_file(*file).take(UPDATES_MAX) {
+                left.extend(resting.take(log, number)?);
+            }
+        }
+        resting.gather(&Tree::new(read, 0), log, left)
+    }
+
+    /// With all that touches what these touch.
+    fn gather(
+        mut self,
+        tree: &Tree<'_>,
+        log: &UpdateLog,
+        mut left: Vec<Update>,
+    ) -> Result<Option<Resting>, Error> {
         while let Some(update) = left.pop() {
             let mut files: Vec<FileId> = subjects(&update).map(|(file, _)| file).collect();
             for (directory, name) in Touched::by(&update).entries {
                 let (by, said) = tree.entry_shown_by(directory, &name).map_err(failed)?;
                 files.extend(said);
-                if resting.entries.insert((directory, name.clone()))
+                if self.entries.insert((directory, name.clone()))
                     && let Some(by) = by
                 {
                     let Some(between) = between(log, update.stamp.number, by) else {
                         return Ok(None);
                     };
                     for number in between {
-                        left.extend(resting.take_of_name(log, number, (directory, &name))?);
+                        left.extend(self.take_of_name(log, number, (directory, &name))?);
                     }
-                    left.extend(resting.take(log, by)?);
+                    left.extend(self.take(log, by)?);
                 }
             }
             for file in files {
-                if !resting.files.insert(file) {
+                if !self.files.insert(file) {
                     continue;
                 }
                 // Its names are touched by others, and rest on it.
-                if is_directory(&tree, file)? {
+                if is_directory(tree, file)? {
                     return Ok(None);
                 }
                 let numbers: Vec<u64> =
                     log.of_file(file).map(|(number, _)| number).take(UPDATES_MAX).collect();
                 for number in numbers {
-                    left.extend(resting.take(log, number)?);
+                    left.extend(self.take(log, number)?);
                 }
             }
             let makes_directory =
                 matches!(update.change, Change::Make { kind: Kind::Directory, .. });
-            if makes_directory || resting.updates.len() >= UPDATES_MAX {
+            if makes_directory || self.updates.len() >= UPDATES_MAX {
                 return Ok(None);
             }
         }
-        Ok(Some(resting))
+        Ok(Some(self))
     }
 
     /// An update is among them. None: it was before, or is not pending.
