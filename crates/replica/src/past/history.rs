@@ -1,6 +1,7 @@
 //! The versions of what bears a path, or bore it: the newest first.
 //! Holds: whoever saves a file by putting another one in its place has one history all the same;
-//! where a name began with a rename, the history goes on under the name before.
+//! where a name began with a rename, the history goes on under the name before, and with what had
+//! borne this one earlier and was removed.
 
 use super::rights::hidden;
 use crate::catalog::{self, DeviceId};
@@ -12,7 +13,8 @@ use protocol::past::Version;
 use protocol::past::{
     By, Changed, Found, History, Looks, NotFound, PATH_NAMES_MAX, VERSIONS_TOLD_MAX,
 };
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use volume::whole::{EntryVersion, Logged, Whole};
 
 /// Rows that are looked at for one answer, at most.
@@ -131,11 +133,33 @@ impl<'a> Walk<'a> {
     /// The next versions back, at most so many, and fewer only at the end.
     pub fn collect_up_to(mut self, items_max: usize) -> Result<Vec<Item>> {
         let mut items = Vec::new();
-        let Some(mut at) = self.at.take() else {
+        let Some(at) = self.at.take() else {
             self.versions_of(FileId::ROOT, None, &mut items, items_max)?;
             return Ok(items);
         };
-        let mut moves = 0;
+        // Where a name began with a rename, the history goes on under the name before, and so it does
+        // with what had borne this one earlier.
+        let mut left = vec![(at, self.until)];
+        let mut moved = BTreeSet::new();
+        while let Some((at, until)) = left.pop() {
+            self.until = until;
+            items.append(&mut self.collect_of(at, items_max, (&mut left, &mut moved))?);
+        }
+        items.sort_by_key(|item| Reverse(item.since));
+        items.dedup_by_key(|item| item.since);
+        items.truncate(items_max);
+        Ok(items)
+    }
+
+    /// The same of one name, and of those before it. `left`: names that others bore earlier than those that
+    /// have `moved` to them.
+    fn collect_of(
+        &mut self,
+        mut at: At,
+        items_max: usize,
+        (left, moved): (&mut Vec<(At, Seq)>, &mut BTreeSet<FileId>),
+    ) -> Result<Vec<Item>> {
+        let (mut items, mut moves) = (Vec::new(), 0);
         while items.len() < items_max && self.goes_on() {
             let Some(entry) = self.view.entry_version_before(at.0, &at.1, self.until)? else {
                 break;
@@ -158,7 +182,12 @@ impl<'a> Walk<'a> {
             self.until = entry.seq;
             if let Some(from) = from.filter(|_| moves < MOVES_MAX) {
                 moves += 1;
-                at = from;
+                moved.insert(file);
+                let other = last_file(&self.view, at.0, &at.1, entry.seq)?;
+                let to = std::mem::replace(&mut at, from);
+                if other.is_some_and(|other| !moved.contains(&other)) && left.len() < MOVES_MAX {
+                    left.push((to, entry.seq));
+                }
             }
         }
         Ok(items)

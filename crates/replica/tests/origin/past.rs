@@ -277,6 +277,38 @@ async fn a_history_follows_names_and_files() {
     assert_eq!(ask(&ada, nothing).await, Found::Not(NotFound::NoPath("/no/such".into())));
 }
 
+/// What had borne a name before, and was removed, before something else was moved there.
+#[tokio::test(start_paused = true)]
+async fn a_history_goes_on_with_what_was_removed_before_something_was_moved_to_the_name() {
+    let party = Party::new();
+    let mut ada = party.join("ada").await;
+    let (first, _) = ada.write_new(ROOT, "a", "first").await;
+    ada.replay(unlink_of(ROOT, "a", first)).await;
+    let (file, _) = ada.write_new(ROOT, "new", "second!").await;
+    ada.replay(rename_of((ROOT, "new"), (ROOT, "a"), file)).await;
+    let told = history(&ada, "a").await;
+    let sizes: Vec<_> = told.iter().map(|v| v.looks.as_ref().map(|looks| looks.size)).collect();
+    assert_eq!(sizes, [Some(7), Some(7), Some(0), None, Some(5), Some(0)]);
+    // Each of them can be had by that, and a page goes on where the one before stopped.
+    for version in told.iter().filter(|version| version.looks.is_some()) {
+        let wanted = Then::Version(version.since);
+        let Found::Restored(_) = restore(&ada, "a", wanted, Some("copy")).await else { panic!() };
+        ada = party.rejoin(&ada).await;
+        assert!(party.tree().contains("copy"));
+    }
+    for at in 0..told.len() - 1 {
+        let before = Some(told[at].since);
+        let page = Past::History { path: path("a"), before, versions_max: 1, by: None };
+        let Found::History(page) = ask(&ada, page).await else { panic!() };
+        assert_eq!((page.versions, page.more), (vec![told[at + 1].clone()], at + 2 < told.len()));
+    }
+    // One that was moved away and back has been told of once.
+    ada.replay(rename_of((ROOT, "a"), (ROOT, "b"), file)).await;
+    ada.replay(rename_of((ROOT, "b"), (ROOT, "a"), file)).await;
+    assert_eq!(history(&ada, "a").await[2..], told);
+    check(&party).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_version_becomes_the_newest_and_what_it_replaced_stays_one() {
     let party = Party::new();
