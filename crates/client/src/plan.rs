@@ -318,11 +318,14 @@ pub(crate) fn describe_container_again(
     changed: &[Range<u64>],
 ) -> Result<(Described, Vec<Placed>), ChunksError> {
     let size = container.length()?;
+    // How far a hole goes is looked for in steps, which grow: a file can be one of terabytes.
+    let mut step = HOLE_STEP_BYTES;
     describe_again(secret, cutter, size, before, changed, |offset, buffer| {
-        // How far a hole goes is looked for in steps: a file can be one of terabytes.
-        let step = HOLE_STEP_BYTES.min(size - offset);
-        let (start, length) = match container.data(offset, step)?.first() {
-            None => return Ok(Found::Hole(step)),
+        let ahead = step.min(size - offset);
+        let found = container.data(offset, ahead)?;
+        step = if found.is_empty() { step.saturating_mul(2) } else { HOLE_STEP_BYTES };
+        let (start, length) = match found.first() {
+            None => return Ok(Found::Hole(ahead)),
             Some((start, _)) if *start > offset => return Ok(Found::Hole(start - offset)),
             Some(stretch) => *stretch,
         };
@@ -416,6 +419,25 @@ mod tests {
         assert!(matches!(cut(0), Err(ChunksError::SizeChanged { .. })));
         assert!(matches!(cut(2), Err(ChunksError::SizeChanged { .. })));
         assert_eq!(cut(usize::MAX).unwrap().tree.contents.size, 4 << 20);
+    }
+
+    /// A disk may take files of any size.
+    #[test]
+    fn a_hole_of_any_size_that_a_file_has_got_is_described_in_few_steps() {
+        let key = Key { file: 7, generation: 1 };
+        let container = MemoryContainers::default().open(key, true).unwrap().unwrap();
+        container.write(0, &vec![7; 1 << 20]).unwrap();
+        let secret = Secret::new([7; 32]);
+        let growing = Growing::new(&secret, Cutter::Gear);
+        let before =
+            describe_container_while(&container, growing, (1 << 20, 0), || true, |_| Ok(()));
+        container.set_length(1 << 62).unwrap();
+        let (before, changed) = (before.unwrap().pieces, 1 << 20..1 << 62);
+        let again =
+            describe_container_again(&container, &secret, Cutter::Gear, &before, &[changed]);
+        let (described, _) = again.unwrap();
+        assert_eq!(described.tree.contents.size, 1 << 62);
+        assert!(described.pieces.len() < 100, "{}", described.pieces.len());
     }
 
     #[test]
