@@ -127,9 +127,13 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let learnt: BTreeSet<FileId> = learnt.collect();
         let mut anew = anew.or_else(|| core.hidden.would_show(&learnt).then_some(&[]));
         let as_of = (&taken, core.meta.epoch);
-        let before = self.inner.tables.read().map_err(error_of)?;
-        let named = named::named_otherwise((&*before, &*write), &core.log, &learnt)?;
-        drop(before);
+        let named = match core.log.pending_len() {
+            0 => Vec::new(),
+            _ => {
+                let before = self.inner.tables.read().map_err(error_of)?;
+                named::named_otherwise((&*before, &*write), &core.log, &learnt)?
+            }
+        };
         let mut rested = None;
         if anew.is_none() && !named.is_empty() {
             let resting = match core.hidden.is_none() {

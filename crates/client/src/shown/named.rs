@@ -20,9 +20,6 @@ pub(super) fn named_otherwise<'a>(
     learnt: impl IntoIterator<Item = &'a FileId>,
 ) -> Result<Vec<FileId>, Error> {
     let mut files = Vec::new();
-    if log.pending_len() == 0 {
-        return Ok(files);
-    }
     let (before, now) = (Tree::new(before, 0), Tree::new(now, 0));
     for file in learnt {
         if now.shown_by(*file).map_err(failed)?.is_none() {
