@@ -10,7 +10,7 @@ use crate::questions::{Question, Reply};
 use crate::recovery::Telling;
 use crate::state::{Known, State};
 use crate::uplink::Uplink;
-use crate::{control, driver, exit, guard, keeping, show};
+use crate::{control, driver, exit, guard, keeping, last_words, show};
 use crate::{metrics, mounts, owner, past, places, private, state, stores, threads};
 use anyhow::{Context, Result};
 use client::{Client, Headway, Settings, Stop};
@@ -173,6 +173,7 @@ fn open(plan: &Plan, state: &State, known: &Known, headway: Headway) -> Result<S
     let identity = Identity::load_or_create(&state.device_key())
         .map_err(|error| state.device_key_is_unusable(error))?;
     let damage = state::unusable(&state.directory.display().to_string());
+    last_words::begin_with(damage.clone());
     let explained = |error: anyhow::Error| match exit::code(&error) {
         Exit::Damaged => error.context(damage),
         _ => error.context(format!("cannot use {}", state.directory.display())),
