@@ -9,7 +9,7 @@ use crate::exit::{self, Exit, OrExit, fail};
 use crate::plan::Plan;
 use crate::recovery::{WITHOUT_HEADWAY, WORDS};
 use crate::wishes::ModeName;
-use crate::{daemon, logging, mounts, output, processes, state, threads};
+use crate::{daemon, last_words, logging, mounts, output, processes, state, threads};
 use anyhow::{Context, Result};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
@@ -171,6 +171,11 @@ pub fn child() -> Result<()> {
     std::io::stdin().take(PLAN_BYTES_MAX).read_to_end(&mut said)?;
     let plan: Plan = serde_json::from_slice(&said)
         .or_exit(Exit::Usage, "this command is farfs's own; use `farfs mount`")?;
+    last_words::are_told_by(|words, exit| {
+        tracing::error!(error = words, "the mount ended");
+        // Nobody waits any more if the mount was usable.
+        drop(say(&Report::Failed { message: words.to_owned(), exit: exit as u8 }));
+    });
     let mut told = false;
     // Who waits has gone: it is ended for that.
     let goes_on = || drop(say(&Report::GoesOn));

@@ -10,13 +10,14 @@ use crate::questions::{Question, Reply};
 use crate::recovery::Telling;
 use crate::state::{Known, State};
 use crate::uplink::Uplink;
-use crate::{control, driver, exit, guard, keeping, show};
+use crate::{control, driver, exit, guard, keeping, last_words, show};
 use crate::{metrics, mounts, owner, past, places, private, state, stores, threads};
 use anyhow::{Context, Result};
 use client::{Client, Headway, Settings, Stop};
 use link::{Identity, RemoteConfig};
 use model::FileId;
 use mount::{MountOptions, Mounted};
+use not_ready::{Server, Why};
 use protocol::past::Found;
 use protocol::{Class, Request, Status, Unreachable, Upstream};
 use sd_notify::NotifyState;
@@ -26,6 +27,8 @@ use std::time::Duration;
 use store::container::DirectoryContainers;
 use tokio::signal::unix::{SignalKind, signal};
 use world::World;
+
+mod not_ready;
 
 type Volume = Client<Uplink, DirectoryContainers>;
 
@@ -169,16 +172,10 @@ fn open(plan: &Plan, state: &State, known: &Known, headway: Headway) -> Result<S
     let had_key = state.device_key().exists();
     let identity = Identity::load_or_create(&state.device_key())
         .map_err(|error| state.device_key_is_unusable(error))?;
-    let shown = state.directory.display().to_string();
-    let damage = || {
-        format!(
-            "cannot use the state directory {shown}; what was changed here and not yet sent is in it: \
-             `farfs salvage {shown} OUT` copies it out; then {}",
-            state::begin_anew(&shown)
-        )
-    };
+    let damage = state::unusable(&state.directory.display().to_string());
+    last_words::begin_with(damage.clone());
     let explained = |error: anyhow::Error| match exit::code(&error) {
-        Exit::Damaged => error.context(damage()),
+        Exit::Damaged => error.context(damage),
         _ => error.context(format!("cannot use {}", state.directory.display())),
     };
     let mut address: link::Address = known.url.parse()?;
@@ -285,41 +282,18 @@ async fn serve(
 
 /// Why the volume cannot be shown, with the exit code that says it.
 async fn not_ready(shared: &Shared, known: &Known, error: &client::Error) -> anyhow::Error {
-    let why = shared.uplink.trouble().unwrap_or_else(|| error.to_string());
     // It answers at once: the session is gone, or there never was one.
     let asked = shared.uplink.ask(Class::Interactive, Request::Measure);
-    let exit = match tokio::time::timeout(Duration::from_secs(1), asked).await {
-        Ok(Err(Unreachable::TurnedAway(_))) => Exit::TurnedAway,
-        // It is there, and cannot attach this device.
-        Ok(Ok(_)) => Exit::Failure,
-        _ => Exit::Unreachable,
+    let server = match tokio::time::timeout(Duration::from_secs(1), asked).await {
+        Ok(Err(Unreachable::TurnedAway(_))) => Server::TurnsAway,
+        Ok(Ok(_)) => Server::Answers,
+        _ => Server::Silent,
     };
-    let why = match exit {
-        Exit::Failure => shared.status().link.trouble.unwrap_or(why),
-        _ => why,
-    };
-    let mut advice = advice(exit, &why);
-    if exit == Exit::Failure && advice.is_empty() && !known.unattached {
-        advice = ". What is cached of it can be used meanwhile: mount with --mode auto";
-    }
-    fail(exit, format!("cannot mount {}: {why}{advice}", known.url))
-}
-
-/// What the user can look at.
-fn advice(exit: Exit, why: &str) -> &'static str {
-    match exit {
-        Exit::Failure if why == protocol::Objection::NoSpace.to_string() => {
-            ". The server's disk is full: make room there with `farfs gc --data DIR \
-             --empty-trash`, or remove what else is on that disk, and mount again"
-        }
-        Exit::Unreachable => {
-            ". Look whether `farfs serve` runs there, whether a firewall lets UDP through to its \
-             port and the way takes packets of 1,228 bytes (`ping -M do -s 1200 HOST`), and whether \
-             the URL names the address at which this machine reaches it \
-             (`farfs serve --advertise HOST:PORT` sets what invitations name)"
-        }
-        _ => "",
-    }
+    let link = shared.uplink.trouble().unwrap_or_else(|| error.to_string());
+    let status = shared.status();
+    let damage = not_ready::damage(&status.state_damage);
+    let damage = damage.map(|what| format!("{}: {what}", state::unusable(&status.state_directory)));
+    not_ready::error(server, Why { link, session: status.link.trouble, damage }, known)
 }
 
 async fn until_unmounted(mounted: Mounted, shared: &Shared, signals: &mut Signals) -> Result<()> {

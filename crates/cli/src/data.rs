@@ -9,9 +9,9 @@ use crate::lock::{Lock, in_use, try_lock};
 use crate::private;
 use crate::reserve::{self, Reserve};
 use crate::units::Size;
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use link::Identity;
-use replica::{Limits, Origin};
+use replica::{Limits, Origin, ReplicaError};
 use serde::Deserialize;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::unix::fs::DirBuilderExt;
@@ -20,6 +20,7 @@ use std::sync::Arc;
 use store::embedded::{self, Database, GivenUp, IsOurs, Settings as DatabaseSettings, Words};
 use store::packs::Packs;
 use store::{Tables, Writes, ordinary};
+use volume::whole;
 use world::World;
 
 mod look;
@@ -181,6 +182,7 @@ fn origin(directory: &Path, words: Words, writes: Writes) -> Result<(Origin, Vec
     let is_ours = Some(replica::are_of_an_origin as IsOurs);
     let kept =
         DatabaseSettings { log: Some(&log), words, is_ours, over, ..DatabaseSettings::default() };
+    let file = tables.display().to_string();
     let tables = Database::open_as(&tables, kept)?;
     if !replica::has_had_volumes(&*tables.read()?) && Packs::has_records(&chunks)? {
         return Err(whole_is_missing(directory, "holds no volume"));
@@ -203,9 +205,17 @@ fn origin(directory: &Path, words: Words, writes: Writes) -> Result<(Origin, Vec
         Writes::Kept => Origin::open,
         Writes::Forgotten => Origin::look,
     };
-    let origin = open(Arc::new(tables), Arc::new(blobs), World::real(), limits)
-        .with_context(|| format!("cannot use the volumes in {shown}"))?;
+    let origin = open(Arc::new(tables), Arc::new(blobs), World::real(), limits);
+    let origin = origin.map_err(|error| {
+        let place = if is_of_a_record(&error) { file } else { shown.to_string() };
+        Error::new(error).context(format!("cannot use the volumes in {place}"))
+    })?;
     Ok((origin, unmended))
+}
+
+/// It does not say where it was met.
+fn is_of_a_record(error: &ReplicaError) -> bool {
+    matches!(error, ReplicaError::Tree(whole::Error::Damaged { .. }))
 }
 
 /// Who meets damaged tables.

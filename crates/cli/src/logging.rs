@@ -1,12 +1,14 @@
 //! Where messages for the people who look after farfs go.
 //! Holds: a log file and its predecessor together stay below twice `LOG_BYTES_MAX`.
 
+use crate::last_words;
 use anyhow::{Context, Result};
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use store::embedded::Panicked;
 use store::ordinary;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -46,13 +48,13 @@ pub fn to_journal_or_file(directory: &Path) -> Result<()> {
 /// A daemon's standard error leads nowhere.
 pub fn panics_are_logged() {
     let before = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        // A damaged file, of which the store tells in its own words.
-        if store::embedded::is_guarded() {
-            return;
+    std::panic::set_hook(Box::new(move |panic| match Panicked::of(panic) {
+        Panicked::Caught => {}
+        Panicked::Ends(damage) => last_words::say(damage),
+        Panicked::Elsewhere => {
+            tracing::error!(%panic, "farfs has a bug: please report this");
+            before(panic);
         }
-        tracing::error!(%panic, "farfs has a bug: please report this");
-        before(panic);
     }));
 }
 

@@ -23,6 +23,7 @@ mod driver;
 mod exit;
 mod guard;
 mod keeping;
+mod last_words;
 mod limits;
 mod lock;
 mod logging;

@@ -351,6 +351,15 @@ fn with_url(directory: &Path) -> String {
     )
 }
 
+/// Of one that is damaged.
+pub fn unusable(directory: &str) -> String {
+    format!(
+        "cannot use the state directory {directory}; what was changed here and not yet sent is in it: \
+         `farfs salvage {directory} OUT` copies it out; then {}",
+        begin_anew(directory)
+    )
+}
+
 /// How to go on where tables or the log are damaged: the server knows the device by its key.
 pub fn begin_anew(directory: &str) -> String {
     format!(

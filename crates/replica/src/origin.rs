@@ -297,7 +297,10 @@ impl Inner {
     fn load(&self, row: &VolumeRow) -> Result<Volume> {
         let id = VolumeId(row.id);
         let read = self.tables.read()?;
-        let position = Whole::now(&*read, id).position()?;
+        let position = Whole::now(&*read, id).position().map_err(|error| match error {
+            whole::Error::NoVolume => headless(row),
+            error => error,
+        })?;
         // Whatever the wall clock says: it may have been set since. A row goes when its lease ends.
         let unknown: BTreeSet<_> =
             catalog::leases(&*read, id)?.iter().map(|row| row.replica).collect();
@@ -405,6 +408,17 @@ impl Inner {
             write.commit(Durability::Now)?;
         }
         Ok(admitted)
+    }
+}
+
+/// A volume has its head as long as the catalogue has its name.
+fn headless(row: &VolumeRow) -> whole::Error {
+    whole::Error::Damaged {
+        place: format!("head of volume {}", row.name),
+        what: format!(
+            "the catalogue has {} by this name, and the tables have not",
+            VolumeId(row.id)
+        ),
     }
 }
 

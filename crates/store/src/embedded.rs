@@ -21,6 +21,7 @@ use base::{Base, Flush, Place, close_redb, open_redb};
 use beneath::Beneath;
 use errors::{guarded, open_error};
 use log::Log;
+use panics::{Blame, caught};
 use room::{Plenty, ROOM_BYTES_MIN};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,14 +40,15 @@ mod kept;
 mod key;
 mod log;
 mod lost_log;
+mod panics;
 mod room;
 mod settings;
 mod whose;
 mod words;
 mod young;
 
-pub use errors::is_guarded;
 pub use lost_log::{GivenUp, give_up_log};
+pub use panics::{Panicked, has_ended};
 pub use settings::Settings;
 pub use whose::{IsOurs, tables_in};
 pub use words::Words;
@@ -67,6 +69,7 @@ pub struct Database {
     path: PathBuf,
     beneath: Beneath,
     words: Words,
+    blame: Arc<Blame>,
     cache_bytes: usize,
     young_rows_max: usize,
     held_bytes_max: u64,
@@ -116,9 +119,10 @@ impl Database {
 
     pub fn open_as(path: &Path, settings: Settings<'_>) -> Result<Database> {
         let is_new = settings.over.is_none() && !path.exists();
-        let found = opened(path, &settings)
+        let found = Blame::new(path, settings.words.unopened(), settings.mark)
+            .during(|| guarded(path, || opened(path, &settings)))
             .map_err(|error| settings.words.advise_opening(error, settings.log))?;
-        let Settings { cache_bytes, young_rows_max, held_bytes_max, words, .. } = settings;
+        let Settings { cache_bytes, young_rows_max, held_bytes_max, words, mark, .. } = settings;
         if let (true, Some(parent)) = (is_new, path.parent().filter(|p| !p.as_os_str().is_empty()))
         {
             files::sync_directory(parent)?;
@@ -136,6 +140,7 @@ impl Database {
         Ok(Database {
             path: path.to_path_buf(),
             beneath: found.beneath,
+            blame: Blame::new(path, &words.advice, mark),
             words,
             cache_bytes,
             young_rows_max,
@@ -174,7 +179,7 @@ impl Database {
 
     /// Notes when redb will refuse from now on; a damaged row alone does not make it.
     fn guarded<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        let caught = errors::caught(work);
+        let caught = self.blame.clone().during(|| caught(work));
         if matches!(
             caught,
             None | Some(Err(StoreError::Full(_)
@@ -435,7 +440,7 @@ impl Drop for Database {
         drop(state);
         // Its view of redb's pages goes first.
         *self.level.write().unwrap_or_else(PoisonError::into_inner) = Arc::default();
-        close_redb(&self.path, open);
+        self.blame.clone().during(|| close_redb(&self.path, open));
     }
 }
 

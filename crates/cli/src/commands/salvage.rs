@@ -2,8 +2,7 @@
 
 use crate::exit::{self, Exit, OrExit, fail};
 use crate::lock::{Lock, lock};
-use crate::state;
-use crate::{output, units};
+use crate::{last_words, output, state, units};
 use anyhow::{Context, Error, Result, anyhow};
 use client::{Compared, LogRead, Told, Unlogged, Unsent};
 use model::{FileId, Time};
@@ -51,6 +50,12 @@ impl Salvage {
         }
         let _lock = locked(&self.state)?;
         make_empty(&self.out)?;
+        last_words::begin_with(format!(
+            "the tables end this here; what is not below {} yet, `farfs salvage` copies from a copy of \
+             {shown} without {}, by the names of the log alone",
+            self.out.display(),
+            state::TABLES
+        ));
         let tables = tables(&self.state.join(state::TABLES), &self.out);
         let read = tables.as_ref().ok().and_then(|tables| tables.read().ok());
         let applied = match (&tables, &read) {

@@ -3,10 +3,11 @@
 use crate::party::{Device, LEASE, Party, VOLUME, all_chunks, name, noise, store_of, unlink_of};
 use model::{Change, FileId, Kind};
 use protocol::{Attach, Heard, Refusal, Request, Response, Verdict};
-use replica::{Checked, Limits, Origin, Repair, State};
+use replica::{Checked, Limits, Origin, Repair, ReplicaError, State};
 use std::io::ErrorKind;
 use std::sync::Arc;
 use store::{Before, Durability, Read, Row, StoreError, Tables, Write};
+use volume::whole;
 
 const ROOT: FileId = FileId::ROOT;
 
@@ -300,6 +301,23 @@ async fn a_damaged_node_is_listed_as_a_name_and_costs_no_other_file() {
     assert!(matches!(asked(list(below)).await, Response::Refused(Refusal::Failed(_))));
     let Response::Listing(listing) = asked(list(docs)).await else { panic!("it is whole") };
     assert_eq!(listing.directories.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_the_catalogue_alone_has_is_told_of_as_damage() {
+    let (party, _ada) = furnished().await;
+    let Party { tables, blobs, world, limits, .. } = party;
+    let heads = tables.read().unwrap().scan("whole-head", &[], &[0xff; 9], 2).unwrap();
+    let mut write = tables.write().unwrap();
+    write.delete("whole-head", &heads[0].0).unwrap();
+    write.commit(Durability::Now).unwrap();
+    let error = Origin::open(tables.clone(), blobs, world, limits).err().unwrap();
+    assert!(matches!(error, ReplicaError::Tree(whole::Error::Damaged { .. })), "{error}");
+    let said = error.to_string();
+    assert!(
+        said.contains(&format!("head of volume {VOLUME}")) && said.contains("backup"),
+        "{said}"
+    );
 }
 
 /// Where names lie in tables of a real disk, a page of them at a time makes no sense.

@@ -43,14 +43,23 @@ impl Database {
         // What lies under the name of ours may be another one.
         self.look()?;
         level.base = None;
-        close_redb(&self.path, state.redb.take());
-        let again = open_redb(&self.path, &self.beneath, self.cache_bytes);
+        let again = self.blame.clone().during(|| {
+            close_redb(&self.path, state.redb.take());
+            open_redb(&self.path, &self.beneath, self.cache_bytes)
+        });
         let again = again.map_err(|error| self.words.advise(error))?;
-        let (base, flushed) = self.guarded(|| {
+        let found = self.guarded(|| {
             let base = Base::of(&self.path, &again)?;
             let flushed = log::number(&base, self.place(), log::FLUSHED)?;
             Ok((base, flushed))
-        })?;
+        });
+        let (base, flushed) = match found {
+            Ok(found) => found,
+            Err(error) => {
+                self.blame.clone().during(|| close_redb(&self.path, Some(again)));
+                return Err(error);
+            }
+        };
         if state.doubtful.take().is_some_and(|number| flushed == Some(number)) {
             // Above its rows the young ones would be the older ones.
             level.young = Young::default();

@@ -1,49 +1,19 @@
 //! What redb says, as what a caller does about it.
 
+use super::panics::{Blame, caught};
 use crate::error::{Result, StoreError};
 use crate::files;
-use std::any::Any;
-use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-thread_local! {
-    /// Calls of this thread whose panics are caught here.
-    static GUARDED: Cell<u32> = const { Cell::new(0) };
-}
-
-/// A panic of this thread is caught by the store now, and told of as damage: it is no news for
-/// people. For the program's panic hook.
-pub fn is_guarded() -> bool {
-    GUARDED.try_with(Cell::get).is_ok_and(|depth| depth > 0)
-}
+pub const SENSELESS: &str = "a page makes no sense";
 
 /// redb trusts pages that it has not checked, and a damaged one can make it panic.
 pub fn guarded<T>(path: &Path, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    caught(work).unwrap_or_else(|| Err(senseless(path)))
-}
-
-/// None: it panicked.
-pub fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
-    GUARDED.set(GUARDED.get() + 1);
-    let outcome = catch_unwind(AssertUnwindSafe(work));
-    GUARDED.set(GUARDED.get() - 1);
-    match outcome {
-        Ok(value) => Some(value),
-        Err(panic) => {
-            tracing::debug!(said = text_of(&*panic), "the database panicked");
-            None
-        }
-    }
-}
-
-fn text_of(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or_default()
+    Blame::of(path).during(|| caught(work)).unwrap_or_else(|| Err(senseless(path)))
 }
 
 pub fn senseless(path: &Path) -> StoreError {
-    damaged_file(path, "a page makes no sense")
+    damaged_file(path, SENSELESS)
 }
 
 pub fn open_error(path: &Path, error: redb::DatabaseError) -> StoreError {

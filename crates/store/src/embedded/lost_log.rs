@@ -12,6 +12,7 @@ use super::base::{Base, Flush, Place, close_redb, open_redb};
 use super::beneath::Beneath;
 use super::errors::guarded;
 use super::log::{self, Left};
+use super::panics::Blame;
 use super::young::Put;
 use super::{CACHE_BYTES, Settings, whose};
 use crate::error::{Result, StoreError};
@@ -47,7 +48,8 @@ pub fn give_up_log(path: &Path, settings: &Settings<'_>) -> Result<Option<GivenU
         close_redb(path, Some(redb));
         given_up
     };
-    given_up().map_err(|error| words.advise_opening(error, *log))
+    let given_up = Blame::new(path, words.unopened(), None).during(given_up);
+    given_up.map_err(|error| words.advise_opening(error, *log))
 }
 
 fn give_up(

@@ -18,6 +18,8 @@ pub struct Settings<'a> {
     pub held_bytes_max: u64,
     /// What people are told if it is damaged.
     pub words: Words,
+    /// A file that is made when damage ends the process.
+    pub mark: Option<&'a Path>,
     /// It is asked before anything is written.
     pub is_ours: Option<IsOurs>,
     /// Where everything is written instead, the log included: the files are only read.
@@ -32,6 +34,7 @@ impl Default for Settings<'_> {
             young_rows_max: YOUNG_ROWS_MAX,
             held_bytes_max: HELD_BYTES_MAX,
             words: Words::default(),
+            mark: None,
             is_ours: None,
             over: None,
         }

@@ -3,6 +3,7 @@
 use super::base::{Base, close_redb, open_redb};
 use super::beneath::Beneath;
 use super::errors::{damaged_file, guarded};
+use super::panics::Blame;
 use super::{CACHE_BYTES, log};
 use crate::error::Result;
 use crate::overlay::Writes;
@@ -12,6 +13,8 @@ use std::path::Path;
 /// Whether a database in which these tables have rows is the one that belongs there.
 pub type IsOurs = fn(&BTreeSet<String>) -> bool;
 
+/// The mark says enough then.
+const AGAIN: &str = "start farfs again, and it goes on without it";
 const ANOTHERS: &str = "it is another database of farfs, and not the one that belongs there";
 
 pub(super) fn check(path: &Path, base: &Base, is_ours: Option<IsOurs>) -> Result<()> {
@@ -21,13 +24,15 @@ pub(super) fn check(path: &Path, base: &Base, is_ours: Option<IsOurs>) -> Result
     }
 }
 
-/// The tables of a database that have rows. It is only read.
-pub fn tables_in(path: &Path) -> Result<BTreeSet<String>> {
+/// The tables of a database that have rows. It is only read. `mark`: see `Settings`.
+pub fn tables_in(path: &Path, mark: Option<&Path>) -> Result<BTreeSet<String>> {
     let over = Writes::Forgotten.above(path)?;
-    let redb = open_redb(path, &Beneath::of(path, over.as_ref())?, CACHE_BYTES)?;
-    let tables = guarded(path, || with_rows(path, &Base::of(path, &redb)?));
-    close_redb(path, Some(redb));
-    tables
+    Blame::new(path, AGAIN, mark).during(|| {
+        let redb = open_redb(path, &Beneath::of(path, over.as_ref())?, CACHE_BYTES)?;
+        let tables = guarded(path, || with_rows(path, &Base::of(path, &redb)?));
+        close_redb(path, Some(redb));
+        tables
+    })
 }
 
 /// But for what it notes of its own log. One that cannot be looked into counts as one with rows.

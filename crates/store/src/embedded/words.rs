@@ -48,14 +48,18 @@ impl Words {
         }
     }
 
+    pub(super) fn unopened(&self) -> &str {
+        self.unopened.as_ref().unwrap_or(&self.advice)
+    }
+
     /// Of one that cannot be opened.
     pub(super) fn advise_opening(&self, error: StoreError, log: Option<&Path>) -> StoreError {
         let is_in_log = |place: &str| {
             let log = log.map(|log| log.display().to_string());
             log.is_some_and(|log| place.starts_with(&log))
         };
-        let unopened = self.unopened.as_ref().unwrap_or(&self.advice);
-        let of_the_log = self.log.as_ref().unwrap_or(unopened);
+        let unopened = self.unopened();
+        let of_the_log = self.log.as_deref().unwrap_or(unopened);
         let is_unreadable = error.is_unreadable();
         match error {
             StoreError::Damaged { place, what } => {

@@ -117,7 +117,7 @@ impl Index {
         let marker = directory.join(DAMAGED_FILE);
         let (is_kept, mut lost) = (writes == Writes::Kept, None);
         if is_kept && marker.exists() {
-            let_go(&path)?;
+            remove(directory)?;
             files::remove(&marker)?;
         }
         let opened = match marker.exists() {
@@ -137,7 +137,7 @@ impl Index {
         };
         let unfit = if is_kept {
             tracing::warn!(path = %path.display(), why, "the index is made again from the packs");
-            let_go(&path)?;
+            remove(directory)?;
             None
         } else {
             let shown = path.display();
@@ -336,6 +336,14 @@ impl Index {
     /// Gathered changes go into the table. Only whoever holds the appender may call it, so that
     /// rows and `upto` agree.
     pub fn flush(&self, durability: Durability) -> Result<()> {
+        let flushed = self.write_gathered(durability);
+        if let Err(StoreError::Damaged { .. }) = &flushed {
+            self.mark_damaged();
+        }
+        flushed
+    }
+
+    fn write_gathered(&self, durability: Durability) -> Result<()> {
         let (gathered, packs, removed) = {
             let mut inner = locked(&self.inner);
             let removed = std::mem::take(&mut inner.removed_packs);
@@ -396,18 +404,18 @@ impl Inner {
     }
 }
 
-pub fn remove(directory: &Path) -> Result<()> {
-    let_go(&directory.join(FILE))
-}
-
 /// Nothing is lost with an index. What else has come into its place, as a server's tables that were
-/// moved there, may be all that there is of it, and is put aside.
-fn let_go(path: &Path) -> Result<()> {
-    let is_anothers = ordinary::metadata(path).is_ok()
-        && embedded::tables_in(path).is_ok_and(|tables| !is_index(&tables));
-    match is_anothers {
-        true => ordinary::put_aside(path).map_err(|source| files::failed(path, source)),
-        false => files::remove(path),
+/// moved there, may be all that there is of it, and is put aside; so is what ends the process that looks.
+pub fn remove(directory: &Path) -> Result<()> {
+    let [path, marker] = [FILE, DAMAGED_FILE].map(|name| directory.join(name));
+    let is_there = ordinary::metadata(&path).is_ok();
+    let may_be_anothers = || {
+        embedded::has_ended(&marker)
+            || embedded::tables_in(&path, Some(&marker)).is_ok_and(|tables| !is_index(&tables))
+    };
+    match is_there && may_be_anothers() {
+        true => ordinary::put_aside(&path).map_err(|source| files::failed(&path, source)),
+        false => files::remove(&path),
     }
 }
 
@@ -421,7 +429,15 @@ fn load(directory: &Path, path: &Path, over: Option<Arc<Overlay>>) -> Result<Ind
     let words = Words { advice: ADVICE.to_string(), ..Words::default() };
     let writes = if over.is_some() { Writes::Forgotten } else { Writes::Kept };
     let (cache_bytes, is_ours) = (CACHE_BYTES, Some(is_index as IsOurs));
-    let settings = Settings { cache_bytes, words, is_ours, over, ..Settings::default() };
+    let marker = directory.join(DAMAGED_FILE);
+    let settings = Settings {
+        cache_bytes,
+        words,
+        mark: Some(&*marker).filter(|_| writes == Writes::Kept),
+        is_ours,
+        over,
+        ..Settings::default()
+    };
     let database = Database::open_as(path, settings)?;
     let mut inner = Inner::default();
     let read = database.read()?;
