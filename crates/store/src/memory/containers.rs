@@ -121,6 +121,10 @@ impl File {
     }
 
     fn give_back(&mut self, pages: Range<u64>) {
+        // Of a stretch within one page.
+        if pages.is_empty() {
+            return;
+        }
         let around = |room: &Range<u64>| {
             [room.start..room.end.min(pages.start), room.start.max(pages.end)..room.end]
         };
