@@ -5,7 +5,7 @@
 
 use crate::client::{Client, ClientError, Core};
 use crate::damage::Torn;
-use crate::effects::effects_here;
+use crate::effects::effects_of_pending;
 use crate::files::{forget_written, sized};
 use crate::kin::REMEMBERED_MAX;
 use crate::meta::Meta;
@@ -166,10 +166,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 if meta.is_taken(update.stamp.number) {
                     return Ok(Redone::Done);
                 }
-                let effects = match effects_here(update, &Tree::new(&*write as &dyn Read, 0)) {
+                let tree = Tree::new(&*write as &dyn Read, 0);
+                let effects = match effects_of_pending(update, &tree) {
                     Ok(Ok(effects)) => effects,
-                    // The origin will say what becomes of it.
-                    Ok(Err(_)) => return Ok(Redone::Done),
+                    // It was done upon what was heard since the checkpoint, and will be again.
+                    Ok(Err(_)) => return Ok(Redone::Hidden),
                     Err(missing) if missing.file().is_some() => return Ok(Redone::Hidden),
                     Err(missing) => return Err(missing.into()),
                 };

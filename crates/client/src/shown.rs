@@ -121,7 +121,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         mut write: Box<dyn Write + '_>,
         learnt: impl Iterator<Item = FileId>,
         (taken, anew): (Option<Taken>, Option<&[Update]>),
-        going: Going,
+        mut going: Going,
     ) -> Result<Vec<Changed>, Error> {
         let taken = taken.unwrap_or_else(|| core.meta.taken_now());
         let learnt: BTreeSet<FileId> = learnt.collect();
@@ -134,21 +134,23 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 named::named_otherwise((&*before, &*write), &core.log, &learnt)?
             }
         };
-        let mut rested = None;
-        if anew.is_none() && !named.is_empty() {
-            let resting = match core.hidden.is_none() {
-                true => Resting::of(&*write, &core.log, &named)?,
-                false => None,
-            };
-            rested =
-                resting.map(|resting| resting.show(&mut *write, as_of.0, as_of.1)).transpose()?;
-            rested = rested.filter(Option::is_some);
+        let (mut rested, mut files) = (None, Vec::new());
+        let resting = match anew.is_none() && !named.is_empty() && core.hidden.is_none() {
+            true => Resting::of(&*write, &core.log, &named)?,
+            false => None,
+        };
+        if let Some(resting) = resting
+            && !resting.has_what_is_gone_above(&*write)?
+        {
+            files = resting.files().collect();
+            rested = Some(resting.show(&mut *write, as_of.0, as_of.1)?).filter(Option::is_some);
             anew = rested.is_none().then_some(&[]);
         }
         let hidden = anew
             .map(|gone| show_pending(&mut *write, &core.log, as_of, &Gone::Updates(gone)))
             .transpose()?;
         let stale = named::stale_of(&core.log, &named)?;
+        going.extend(self.going_of(&*write, files)?);
         let known = self.going(going, Remover::Elsewhere);
         match hidden.is_none() && rested.is_none() && core.hidden.is_none() {
             true => write.commit(Durability::Later).map_err(error_of)?,

@@ -28,6 +28,8 @@ pub(super) struct Resting {
     updates: BTreeMap<u64, Update>,
     /// Were to be made by what was turned down.
     unmade: BTreeSet<FileId>,
+    /// Nothing was turned down: what meets a problem meets what the replica above says by now.
+    is_news: bool,
 }
 
 impl Resting {
@@ -41,6 +43,7 @@ impl Resting {
             entries: BTreeSet::new(),
             updates: BTreeMap::new(),
             unmade: gone.iter().filter_map(Update::makes).collect(),
+            is_news: false,
         };
         for update in gone {
             // What earlier updates that are pending did to it does not show by itself.
@@ -65,6 +68,7 @@ impl Resting {
             entries: BTreeSet::new(),
             updates: BTreeMap::new(),
             unmade: BTreeSet::new(),
+            is_news: true,
         };
         let mut left = Vec::new();
         for file in files {
@@ -152,6 +156,20 @@ impl Resting {
         self.files.iter().copied()
     }
 
+    /// Whether one of them is gone above and shows only by what is pending, which brings it back: shown anew
+    /// it would not.
+    pub fn has_what_is_gone_above(&self, read: &dyn Read) -> Result<bool, Error> {
+        let tree = Tree::new(read, 0);
+        let made: BTreeSet<FileId> = self.updates.values().filter_map(Update::makes).collect();
+        for file in self.files.difference(&made) {
+            let is_said = tree.said(*file).map_err(failed)?.is_some();
+            if !is_said && matches!(tree.node(*file), Ok(Some(_))) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Shows them anew, and gives back which cannot be shown. `taken`: these updates are part of what the
     /// replica above said. None: one meets what none of them has done; nothing of this may be committed.
     pub fn show(
@@ -173,7 +191,7 @@ impl Resting {
             let tree = Tree::new(&*write as &dyn Read, 0);
             let effects = match effects_of_pending(&update, &tree) {
                 Ok(Ok(effects)) => effects,
-                Ok(Err(problem)) if self.is_due(&update, &problem) => {
+                Ok(Err(problem)) if self.is_news || self.is_due(&update, &problem) => {
                     self.unmade.extend(update.makes());
                     unshown.rests(&update);
                     continue;

@@ -1,8 +1,10 @@
-//! Directories that were removed here, and that stay since somebody else has put something into them.
+//! Directories that were removed here, and that stay since somebody else has put something into them; and files
+//! that go by what both do.
 
 use super::{SECOND, SOON};
 use e2e::{Mount, World, eventually, run};
 use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::{Child, Command};
 
@@ -67,4 +69,34 @@ fn so_is_one_that_another_was_renamed_over() {
         fs::create_dir(ada.path("p/new")).unwrap();
         fs::rename(ada.path("p/new"), ada.path("p/x")).unwrap();
     });
+}
+
+/// Of two names of a file one goes here, and is pending, and the other elsewhere.
+#[test]
+fn what_is_open_stays_readable_when_one_of_its_names_goes_here_and_the_other_elsewhere() {
+    let world = World::bounded(120 * SECOND);
+    let server = world.server();
+    let ada = world.mount(&server, "ada", "partial");
+    let mut bob = world.mount(&server, "bob", "partial");
+    fs::write(ada.path("f"), "hello").unwrap();
+    fs::hard_link(ada.path("f"), ada.path("g")).unwrap();
+    run(&mut ada.farfs("wait", &[])).succeeds();
+    eventually(SOON, "bob sees both", || {
+        fs::metadata(bob.path("g")).is_ok_and(|found| found.nlink() == 2)
+    });
+    bob.set_mode("fetch-only");
+    let open = fs::File::open(bob.path("g")).unwrap();
+    fs::remove_file(bob.path("f")).unwrap();
+    fs::remove_file(ada.path("g")).unwrap();
+    run(&mut ada.farfs("wait", &[])).succeeds();
+    eventually(SOON, "bob hears of it", || !bob.path("g").exists());
+    assert_eq!(open.metadata().unwrap().len(), 5);
+    let mut found = [0; 5];
+    open.read_exact_at(&mut found, 0).unwrap();
+    assert_eq!(&found, b"hello");
+    drop(open);
+    bob.set_mode("partial");
+    bob.wait();
+    assert!(!bob.path("f").exists() && !bob.path("g").exists());
+    eventually(SOON, "nor has ada any", || !ada.path("f").exists() && !ada.path("g").exists());
 }

@@ -1,7 +1,7 @@
 //! Two machines whose programs save by rename under the same names, as editors do, each by way of names of its own.
 
 use super::SECOND;
-use e2e::{World, run};
+use e2e::{World, eventually, run};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -54,4 +54,37 @@ fn who_saves_by_rename_where_another_machine_does_too_meets_no_error_and_no_name
     });
     let wrong: Vec<_> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// One was removed elsewhere, and another is saved in its place, just before the daemon dies: what it had heard
+/// of since it last wrote its tables is lost with it.
+#[test]
+fn what_is_saved_where_another_machine_has_just_removed_something_shows_after_a_kill() {
+    let world = World::bounded(180 * SECOND);
+    let server = world.server();
+    let ada = world.mount(&server, "ada", "partial");
+    let mut bob = world.mount(&server, "bob", "partial");
+    fs::write(ada.path("c"), "old").unwrap();
+    run(&mut ada.farfs("wait", &[])).succeeds();
+    eventually(10 * SECOND, "bob sees it", || bob.path("c").exists());
+    // The tables are written every five seconds, if there is something to write.
+    thread::sleep(6 * SECOND);
+    bob.set_mode("fetch-only");
+    fs::remove_file(ada.path("c")).unwrap();
+    run(&mut ada.farfs("wait", &[])).succeeds();
+    eventually(3 * SECOND, "bob hears of it", || !bob.path("c").exists());
+    fs::write(bob.path("new"), "saved").unwrap();
+    fs::rename(bob.path("new"), bob.path("c")).unwrap();
+    // What is done is in the log soon.
+    thread::sleep(2 * SECOND);
+    bob.kill();
+    bob.mount_as("fetch-only");
+    bob.again();
+    assert!(!bob.path("new").exists(), "it was renamed");
+    assert_eq!(fs::read_to_string(bob.path("c")).unwrap(), "saved");
+    bob.set_mode("partial");
+    bob.wait();
+    eventually(10 * SECOND, "ada sees it", || {
+        fs::read_to_string(ada.path("c")).is_ok_and(|text| text == "saved")
+    });
 }
