@@ -122,16 +122,16 @@ fn on_a_disk_that_is_full_of_what_is_pending_what_is_not_here_is_read() {
         let (sum, _) = read_through(&small, "large");
         assert!(sum == checksum(&noise(1, 30 * MIB)));
     }
-    // And for what is written and removed.
-    fs::remove_file(path(0)).unwrap();
+    // And for what is written, once there is room: the tables and the journal have grown meanwhile.
+    (0..4).for_each(|number| fs::remove_file(path(number)).unwrap());
     write_and_sync(&small.path("new"), &noise(3, MIB / 2)).unwrap();
-    for number in 1..written {
+    for number in 4..written {
         assert!(fs::read(path(number)).unwrap() == pending(number), "{number}");
     }
     small.set_mode("partial");
     small.wait();
     shows(&author, "new", &noise(3, MIB / 2));
-    shows(&author, "pending-1", &pending(1));
+    shows(&author, "pending-4", &pending(4));
 }
 
 #[test]
