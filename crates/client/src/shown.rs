@@ -134,17 +134,22 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 named::named_otherwise((&*before, &*write), &core.log, &learnt)?
             }
         };
-        let (mut rested, mut files) = (None, Vec::new());
-        let resting = match anew.is_none() && !named.is_empty() && core.hidden.is_none() {
-            true => Resting::of(&*write, &core.log, &named)?,
-            false => None,
-        };
-        if let Some(resting) = resting
-            && !resting.has_what_is_gone_above(&*write)?
-        {
-            files = resting.files().collect();
-            rested = Some(resting.show(&mut *write, as_of.0, as_of.1)?).filter(Option::is_some);
-            anew = rested.is_none().then_some(&[]);
+        let (mut rested, mut files) = (None, named.clone());
+        if anew.is_none() && !named.is_empty() {
+            let resting = match core.hidden.is_none() {
+                true => Resting::of(&*write, &core.log, &named)?,
+                false => None,
+            };
+            match resting {
+                None => anew = Some(&[]),
+                Some(resting) if resting.has_what_is_gone_above(&*write)? => {}
+                Some(resting) => {
+                    files.extend(resting.files());
+                    rested = Some(resting.show(&mut *write, as_of.0, as_of.1)?);
+                    rested = rested.filter(Option::is_some);
+                    anew = rested.is_none().then_some(&[]);
+                }
+            }
         }
         let hidden = anew
             .map(|gone| show_pending(&mut *write, &core.log, as_of, &Gone::Updates(gone)))

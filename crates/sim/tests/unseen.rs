@@ -385,12 +385,18 @@ fn of_two_names_that_two_have_given_a_file_at_once_one_shows() {
         scene.does(ADA, &[rename("file", "theirs")]).await;
         scene.room.clock.sleep(Duration::from_secs(5)).await;
         assert_eq!(scene.names(BOB).await, ["other", "theirs"]);
+        // While that does not show, names of others count as well.
+        let mode = Operation::SetMode { path: Path::new("other"), mode: 0o600 };
+        scene.does(BOB, &[mode]).await;
+        scene.does(ADA, &[link("other", "third")]).await;
+        scene.room.clock.sleep(Duration::from_secs(5)).await;
+        assert_eq!(scene.names(BOB).await, ["other", "theirs", "third"]);
         scene.does(BOB, &[open("theirs"), write(9), close()]).await;
         scene.bob_keeps_to_himself(false);
         scene.settled().await;
         scene.room.clock.sleep(Duration::from_secs(30)).await;
         for who in [ADA, BOB] {
-            assert_eq!(scene.names(who).await, ["other", "theirs"]);
+            assert_eq!(scene.names(who).await, ["other", "theirs", "third"]);
             assert_eq!(scene.reads(who, "theirs").await, Some(9));
         }
         scene.room.network.close();
