@@ -4,7 +4,7 @@
 
 use super::Error;
 use crate::replay_log::stale_by;
-use model::{Change, FileId, Kind, Update};
+use model::{Change, FileId, Kind};
 use store::Read;
 use update_log::{UpdateLog, What};
 use volume::partial::{Changed, Missing, Tree};
@@ -51,8 +51,7 @@ pub(super) fn stale_of(log: &UpdateLog, files: &[FileId]) -> Result<Vec<Changed>
     let mut stale = Vec::new();
     for file in files {
         for (number, _) in log.of_file(*file).take(UPDATES_MAX) {
-            let update: Option<Update> = log.get(number)?;
-            stale.extend(update.iter().flat_map(stale_by).map(|changed| match changed {
+            stale.extend(log.get(number)?.iter().flat_map(stale_by).map(|changed| match changed {
                 Changed::Node { file, .. } => Changed::Node { file, contents: false },
                 entry @ Changed::Entry(..) => entry,
             }));

@@ -1,5 +1,6 @@
-//! What is pending and rests on updates that were turned down, as far as it goes by files and
-//! names: with very many pending updates it is a few that have to be shown anew, and not all.
+//! What is pending and rests on updates that were turned down, or on what the replica above says now
+//! of some files, as far as it goes by files and names: with very many pending updates it is a few
+//! that have to be shown anew, and not all.
 //! Holds: of these files and names the same shows as if all that is pending were shown anew, if all
 //! of it showed before; what else rests on what was turned down shows until its own verdict; where
 //! that cannot be held, or more rests on it than is quickly found, it is said, and all is shown anew.
@@ -22,6 +23,7 @@ const BETWEEN_MAX: usize = 1024;
 
 /// The files and names that updates touched which were turned down, and that others touched which
 /// touch the same; and those others, which are pending.
+#[derive(Default)]
 pub(super) struct Resting {
     files: BTreeSet<FileId>,
     entries: BTreeSet<(FileId, Name)>,
@@ -38,13 +40,8 @@ impl Resting {
     pub fn on(read: &dyn Read, log: &UpdateLog, gone: &[Update]) -> Result<Option<Resting>, Error> {
         let tree = Tree::new(read, 0);
         let numbers: BTreeSet<u64> = gone.iter().map(|update| update.stamp.number).collect();
-        let resting = Resting {
-            files: BTreeSet::new(),
-            entries: BTreeSet::new(),
-            updates: BTreeMap::new(),
-            unmade: gone.iter().filter_map(Update::makes).collect(),
-            is_news: false,
-        };
+        let unmade = gone.iter().filter_map(Update::makes).collect();
+        let resting = Resting { unmade, ..Resting::default() };
         for update in gone {
             // What earlier updates that are pending did to it does not show by itself.
             for file in Touched::by(update).nodes {
@@ -63,13 +60,7 @@ impl Resting {
         log: &UpdateLog,
         files: &[FileId],
     ) -> Result<Option<Resting>, Error> {
-        let mut resting = Resting {
-            files: BTreeSet::new(),
-            entries: BTreeSet::new(),
-            updates: BTreeMap::new(),
-            unmade: BTreeSet::new(),
-            is_news: true,
-        };
+        let mut resting = Resting { is_news: true, ..Resting::default() };
         let mut left = Vec::new();
         for file in files {
             for (number, _) in log.of_file(*file).take(UPDATES_MAX) {
