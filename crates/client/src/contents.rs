@@ -81,6 +81,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         uid: Option<u32>,
     ) -> Step<Option<u64>> {
         let _still = ranks::write(Rank::Still, &grip.still);
+        let grip = &self.still_open(grip).ok_or(Error::BadHandle)?;
         if self.files().kernel_writes(grip.file, grip.generation) {
             // What it would be cut into might never have been there: it waits for the last close.
             return Ok(None);

@@ -27,6 +27,7 @@ mod privileged;
 mod renewed;
 mod since;
 mod sizes;
+mod still;
 mod twice;
 mod unborn;
 mod unseen;

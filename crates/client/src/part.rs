@@ -295,6 +295,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         let Some(grip) = self.grip_of(file, generation) else { return Ok(()) };
         let _still = ranks::write(Rank::Still, &grip.still);
+        let Some(grip) = self.still_open(&grip) else { return Ok(()) };
         let (presence, length) = {
             let files = self.files();
             let Some(open) = files.get(file, generation) else { return Ok(()) };

@@ -27,7 +27,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
 
     /// As `store_unattended`, whatever else was closed before.
     pub(crate) fn store_now_unattended(&self, grip: &crate::files::Grip<C::Container>) -> Step<()> {
-        if let Some(number) = self.store_contents_now(grip, None)? {
+        let stored = self.store_contents_now(grip, None);
+        if let Some(number) = self.unless_closed(grip, stored)? {
             self.core().waiters.leave_unattended(number);
         }
         Ok(())

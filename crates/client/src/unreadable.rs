@@ -17,8 +17,8 @@ use crate::undo::of_log;
 use model::{Change, FileId, Update};
 use protocol::Upstream;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::container::Key;
 use store::{Container, Containers, Durability, Result as StoreResult, StoreError};
@@ -306,7 +306,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let _still = still.map(|still| ranks::write(Rank::Still, still));
         let core = self.core();
         let mut files = self.files();
-        let opened = grip.is_none() && files.get(file, generation).is_some();
+        let is_it = |still| grip.as_ref().is_some_and(|grip| Arc::ptr_eq(still, &grip.still));
+        let opened = files.get(file, generation).is_some_and(|open| !is_it(&open.still));
         if opened || files.kernel_writes(file, generation) {
             // What the kernel writes there can be read.
             return Err(Error::Changing);

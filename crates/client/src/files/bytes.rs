@@ -179,8 +179,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         loop {
             let grip = self.files().grip(handle)?.0;
             match self.store_or_leave(&grip, uid) {
-                Err(Stop::Error(Error::BadHandle))
-                    if !self.is_open((grip.file, grip.generation)) => {}
+                Err(Stop::Error(Error::BadHandle)) if self.still_open(&grip).is_none() => {}
                 outcome => return Ok((grip, outcome?)),
             }
         }

@@ -426,20 +426,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             files.size_goes_on(grip.file, before, presence.version);
         }
     }
-
-    /// Handles of one version as a grip, for recovery.
-    pub(crate) fn grip_of(&self, file: FileId, generation: u32) -> Option<Grip<C::Container>> {
-        let files = self.files();
-        let open = files.get(file, generation)?;
-        Some(Grip {
-            file,
-            generation,
-            container: open.container.clone(),
-            still: open.still.clone(),
-            opening: open.opening.clone(),
-            left: open.left.clone(),
-        })
-    }
 }
 
 /// Whether a container has the length that it should have. What was appended to it before the

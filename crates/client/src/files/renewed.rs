@@ -182,9 +182,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let Some(grip) = found.and_then(|generation| self.grip_of(file, generation)) else {
                 return Ok(());
             };
-            older = Some(grip.generation);
             // Whoever writes to it is done with it, or goes on with the other one.
             let still = ranks::write(Rank::Still, &grip.still);
+            if self.still_open(&grip).is_none() {
+                continue;
+            }
+            older = Some(grip.generation);
             let on_its_way = self.is_on_its_way(file);
             let mut files = self.files();
             let Some(node) = self.node_here(file)?.filter(|node| node.kind == Kind::File) else {

@@ -414,8 +414,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         if let Some(grip) = self.grip_of(file, generation)
             && let Err(stop) = self.store_now_unattended(&grip)
-            // Else somebody has stored and closed it meanwhile.
-            && self.files().get(file, generation).is_some()
         {
             tracing::warn!(%file, %stop, "what was written is kept and not stored yet");
         }

@@ -86,8 +86,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         loop {
             let client = self.clone();
             let store = move || {
-                let grip = client.grip_of(file, generation);
-                Ok(grip.map_or(Ok(None), |grip| client.store(&grip, None)))
+                let Some(grip) = client.grip_of(file, generation) else { return Ok(Ok(None)) };
+                let stored = client.store(&grip, None);
+                // Another lock has gone on with the newest, and who wrote to it, too.
+                Ok(client.unless_closed(&grip, stored))
             };
             match self.off_the_runtime(store).await.map_err(error_of)? {
                 Ok(None) => return Ok(None),
@@ -97,10 +99,6 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     return Ok(Some(kept));
                 }
                 Err(Stop::Need(need)) => self.bounded(began, self.satisfy(need)).await?,
-                // Another lock has gone on with the newest, and who wrote to it, too.
-                Err(Stop::Error(Error::BadHandle)) if !self.is_open((file, generation)) => {
-                    return Ok(None);
-                }
                 Err(Stop::Error(error)) => return Err(error),
             }
         }

@@ -132,6 +132,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         // Who writes, fills, or lets stretches go waits from here on.
         let _still = ranks::write(Rank::Still, &grip.still);
+        let Some(grip) = self.still_open(&grip) else { return Ok(false) };
         Ok(self.has_still(copy, placed.offset, placed.piece.length())
             && !is_right(&grip.container, secret, placed, &mut 0)?)
     }
@@ -230,6 +231,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 return Ok(false);
             };
             let _still = ranks::write(Rank::Still, &grip.still);
+            let Some(grip) = client.still_open(&grip) else { return Ok(false) };
             if !client.has_still(&copy, placed.offset, placed.piece.length())
                 || is_right(&grip.container, &secret, &placed, &mut 0)?
             {

@@ -645,3 +645,50 @@ fn whatever_programs_do_with_it_all_of_them_see_it_and_it_is_stored() {
         eventually(SOON, &format!("seed {seed}: it is elsewhere"), there);
     }
 }
+
+/// Each change of the volume stores what was closed before it. One that has come upon a file for that lets
+/// alone what is written to it since it was opened again.
+#[test]
+fn what_is_opened_again_while_others_store_what_was_closed_is_whole() {
+    needs_passthrough!();
+    const ROUNDS: u64 = 100;
+    let world = World::new();
+    let server = world.server();
+    let mount = world.mount(&server, "mount", "partial");
+    let mut bytes = made(&mount, "file");
+    let path = mount.path("file");
+    drop(open_unseen(&mount, &path, &both()));
+    let goes_on = AtomicBool::new(true);
+    let change = |number: u64| {
+        for count in (0_u64..).take_while(|_| goes_on.load(Ordering::Relaxed)) {
+            let directory = mount.path(format!("directory-{number}-{}", count % 7));
+            fs::create_dir(&directory).unwrap();
+            fs::remove_dir(&directory).unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let mut write = || {
+        let mut draw = Draw { seed: 7, count: 0 };
+        for round in 0..ROUNDS {
+            let file = both().open(&path).unwrap();
+            overwrite(&mut bytes, &file, draw.below(KEPT), &round.to_le_bytes());
+            drop(file);
+            std::thread::sleep(Duration::from_millis(draw.below(4) as u64));
+            let file = to_write().open(&path).unwrap();
+            for _ in 0..draw.below(50) {
+                overwrite(&mut bytes, &file, draw.below(KEPT), &round.to_le_bytes());
+                let length = 2 * KEPT + draw.below(KEPT / 4);
+                file.set_len(length as u64).unwrap();
+                bytes.resize(length, 0);
+                assert_eq!(file.metadata().unwrap().len(), length as u64, "round {round}");
+                std::thread::sleep(Duration::from_micros(draw.below(1000) as u64));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..4).for_each(|number| drop(scope.spawn(move || change(number))));
+        write();
+        goes_on.store(false, Ordering::Relaxed);
+    });
+    is_everywhere(&world, &server, &mount, "file", &bytes);
+}
