@@ -234,12 +234,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return;
         }
         self.forget_unborn(file);
-        if let Err(error) = self.discard_forgotten(file) {
+        self.discard_removed(file);
+    }
+
+    /// What a file that was removed held goes, if nobody can open it any more, and nothing of it is pending.
+    pub(crate) fn discard_removed(&self, file: FileId) {
+        if let Err(error) = self.discard_if_removed(file) {
             tracing::warn!(%error, %file, "a container that is not needed could not be removed");
         }
     }
 
-    fn discard_forgotten(&self, file: FileId) -> Result<(), StoreError> {
+    fn discard_if_removed(&self, file: FileId) -> Result<(), StoreError> {
         let row = {
             let read = self.inner.tables.read()?;
             // It may have been brought back meanwhile.

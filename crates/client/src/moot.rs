@@ -78,7 +78,21 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
     }
 
-    fn cancel_moot(&self) -> Result<(), Error> {
+    /// The disk here is full: what was removed before it was sent goes from it, however little is new since
+    /// the log was last looked through. Says whether some did.
+    pub(crate) fn removed_gives_way(&self) -> Result<bool, Error> {
+        if mode::waits_for_verdicts(self.connection().mode) {
+            return Ok(false);
+        }
+        let last = self.core().log.last_number();
+        if self.inner.counters.cancelling.looked.swap(last, Ordering::Relaxed) == last {
+            return Ok(false);
+        }
+        self.cancel_moot()
+    }
+
+    /// Says whether something was cancelled.
+    fn cancel_moot(&self) -> Result<bool, Error> {
         let pending = self.first_of_log()?;
         let moot = {
             let core = self.core();
@@ -92,7 +106,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             replay::moot(&pending, |number| may.contains(&number))
         };
         if moot.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let _pressed = self.pressed();
         let changed = {
@@ -101,13 +115,17 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let rewritten = moot.rewritten.iter().map(|update| update.stamp.number);
             let numbers: BTreeSet<u64> = moot.cancelled.iter().copied().chain(rewritten).collect();
             if core.behind || !numbers.iter().all(|number| core.may_cancel(*number)) {
-                return Ok(());
+                return Ok(false);
             }
             self.cancel_these(core, &pending, &moot, &numbers)?
         };
         self.forget(&changed);
+        let went = |update: &&Update| moot.cancelled.binary_search(&update.stamp.number).is_ok();
+        let emptied: BTreeSet<FileId> =
+            pending.iter().filter(went).filter_map(|update| update.change.fills()).collect();
+        emptied.into_iter().for_each(|file| self.discard_removed(file));
         self.inner.settled.notify_waiters();
-        Ok(())
+        Ok(true)
     }
 
     /// What is pending, the first of it.

@@ -195,13 +195,16 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Err(error) if error.is_full() => error,
             outcome => return outcome,
         };
-        match self.trash_gives_way() {
-            Ok(true) => match work() {
+        // What was removed may be kept aside, and goes with that.
+        let gave_way = [self.removed_gives_way(), self.trash_gives_way().map_err(error_of)];
+        if gave_way.iter().any(|outcome| matches!(outcome, Ok(true))) {
+            match work() {
                 Err(error) if error.is_full() => {}
                 outcome => return outcome,
-            },
-            Ok(false) => {}
-            Err(error) => tracing::debug!(%error, "what is kept aside could not be let go of"),
+            }
+        }
+        for error in gave_way.into_iter().filter_map(Result::err) {
+            tracing::debug!(%error, "what nobody needs could not be let go of");
         }
         // Where a few files leave, since the disk can have no more of them, bytes may be short, too.
         for by_number in [self.lacks_files(), false] {
@@ -271,6 +274,10 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 }
             }
             let freed = self.let_leave(to_leave, mine)?;
+            if freed == 0 && is_full {
+                // What is known stays, whatever is left of it: others may have been closed since.
+                self.inner.room.seen().closed.clear();
+            }
             left |= freed > 0;
             to_leave = to_leave.saturating_sub(freed);
         }

@@ -168,7 +168,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             };
             looking.files += 1;
             looking.bytes += one.bytes;
-            if self.files().is_open(*file) || self.is_pinned(&*read, *file)? {
+            let is_pending = self.core().log.pending_store(*file).is_some();
+            if is_pending || self.files().is_open(*file) || self.is_pinned(&*read, *file)? {
                 continue;
             }
             if self.is_large(presence) && looking.large.len() < LARGE_MAX {
