@@ -18,6 +18,7 @@ mod records;
 mod redirect;
 mod revive;
 mod settings;
+mod unseen;
 mod vet;
 
 pub(crate) use alone::take_alone;

@@ -11,7 +11,7 @@ use super::redirect::{Redirect, Redirected, Redirects, forget_contents};
 use super::{Submitter, vet};
 use crate::error::{ReplicaError, Result};
 use crate::upkeep::Promise;
-use model::{Allowance, Change, Effects, FileId, Locks, Name, Quota, ReplicaId, Time, Update};
+use model::{Allowance, Change, Effects, FileId, Locks, Name, Quota, ReplicaId, Seq, Time, Update};
 use protocol::{Access, Objection, Refusal, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use volume::whole::{Committer, Touched, Whole, Writer};
@@ -88,6 +88,7 @@ pub(super) fn take(
         prepared,
         writer,
         redirects,
+        came_at: committer.position(),
         now,
         quota,
         unprepared: false,
@@ -123,6 +124,8 @@ struct Hand<'a> {
     unprepared: bool,
     writer: Writer,
     redirects: Redirects,
+    /// Where the volume was before them.
+    came_at: Seq,
     now: Time,
     quota: Option<&'a Quota>,
     /// Whether the device may make files under a replica id.
@@ -223,6 +226,8 @@ impl Hand<'_> {
             strict: self.batch.strict,
             device: &self.batch.by.device_name,
             prepared: self.batch.prepared_for(self.prepared, &redirected),
+            meant: update.change.fills(),
+            came_at: self.came_at,
         };
         let mut decision = decide(&mut desk, &redirected.update)?;
         let is_first = self.prepared.is_all_there_is() && self.taken.verdicts.is_empty();
@@ -309,7 +314,7 @@ impl Hand<'_> {
         &mut self,
         committer: &mut Committer<'_>,
         update: &Update,
-        seq: model::Seq,
+        seq: Seq,
         file: FileId,
     ) -> Result<Verdict> {
         Redirect::Contents { stamp: update.stamp, to: file }.put(committer)?;
@@ -348,7 +353,7 @@ impl Hand<'_> {
         committer: &mut Committer<'_>,
         update: &Update,
         conflict: Conflict,
-        seq: Option<model::Seq>,
+        seq: Option<Seq>,
     ) -> Result<()> {
         let device = self.batch.by.device_name.clone();
         let conflict = Conflict { update: update.stamp, device, at: self.now, seq, ..conflict };
@@ -361,7 +366,7 @@ impl Hand<'_> {
         committer: &mut Committer<'_>,
         update: &Update,
         effects: &Effects,
-    ) -> Result<model::Seq> {
+    ) -> Result<Seq> {
         let made = committer.apply(update, effects)?;
         for touched in [&mut self.taken.changed, &mut self.taken.shown] {
             touched.nodes.extend(&made.nodes);

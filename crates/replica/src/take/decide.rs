@@ -11,6 +11,7 @@ use super::records::{self, Laid, Met, Prepared};
 use super::redirect::Redirect;
 use super::revive::{not_done, revive};
 use super::settings;
+use super::unseen::{replaces_unseen, unseen_change};
 use crate::error::Result;
 use model::{
     Change, Contents, Effects, FileId, Kind, Name, Node, Problem, Seq, Stamp, Time, Update, View,
@@ -28,6 +29,10 @@ pub(super) struct Desk<'a, 'w> {
     pub device: &'a str,
     /// Of a store under records that its writer holds.
     pub prepared: Option<&'a Prepared>,
+    /// Which file's contents its writer meant, whichever has them now.
+    pub meant: Option<FileId>,
+    /// Where the volume was when the updates came with which this one did.
+    pub came_at: Seq,
 }
 
 #[derive(Debug)]
@@ -161,7 +166,7 @@ fn merge(update: &Update, parent: FileId, name: &Name, file: FileId, by: FileId)
 
 /// A name was to be given that is not free, or whose directory is gone: it is given in `to`,
 /// under a name beside it.
-fn beside(
+pub(super) fn beside(
     desk: &Desk<'_, '_>,
     update: &Update,
     directory: FileId,
@@ -229,46 +234,6 @@ fn rename(desk: &Desk<'_, '_>, update: &Update, problem: &Problem) -> Result<Dec
     }
 }
 
-/// The stamp of contents that the update would make go away, and that its writer had not seen
-/// when it made the update.
-fn unseen_change(desk: &Desk<'_, '_>, update: &Update) -> Result<Option<Stamp>> {
-    let (doomed, expects) = match &update.change {
-        Change::Rename { over: Some(over), file, exchange: false, expects, .. } if over != file => {
-            (*over, *expects)
-        }
-        Change::Unlink { file, expects, .. } => (*file, *expects),
-        _ => return Ok(None),
-    };
-    let view = desk.view();
-    let Some(node) = view.node(doomed)? else { return Ok(None) };
-    let stamp = node.contents_stamp;
-    if node.kind != Kind::File || node.links > 1 || stamp.replica == update.stamp.replica {
-        return Ok(None);
-    }
-    if let Some(expects) = expects {
-        return Ok((stamp != expects).then_some(stamp));
-    }
-    let Some(seen) = desk.writer.had_seen(update.stamp.number) else { return Ok(None) };
-    let since = view.contents(doomed, stamp)?.map(|(_, since)| since);
-    Ok(since.filter(|since| *since > seen).map(|_| stamp))
-}
-
-/// The update wins over the removal: what was changed stays.
-fn replaces_unseen(desk: &Desk<'_, '_>, update: &Update, found: Stamp) -> Result<Decision> {
-    match &update.change {
-        Change::Rename { to, to_name, over: Some(over), .. } => {
-            let problem = Problem::ContentsChanged { file: *over, found };
-            beside(desk, update, *to, *to, to_name, Clash::Replaced, &problem)
-        }
-        Change::Unlink { parent, name, file, .. } => {
-            let conflict = conflict(Clash::Replaced, update, *file, *parent, name);
-            let conflict = Conflict { found: Some(found), ..conflict };
-            Ok(Decision::Refuse(Objection::Changed, Some(Box::new(conflict))))
-        }
-        _ => Ok(Decision::Refuse(Objection::Changed, None)),
-    }
-}
-
 /// Contents that met something that they did not expect.
 struct Stored {
     file: FileId,
@@ -317,7 +282,8 @@ impl Stored {
         if found.replica != update.stamp.replica || found.number >= update.stamp.number {
             return Ok(false);
         }
-        Ok(records::expected_by(&desk.view(), self.file, found)? == Some(self.expects))
+        let files = (self.file, desk.meant.unwrap_or(self.file));
+        Ok(records::expected_by(&desk.view(), files, found)? == Some(self.expects))
     }
 
     /// Two stored: the second contents become a file of their own, unless they are the same.

@@ -16,8 +16,8 @@ use crate::upkeep::Promise;
 use crate::volumes::Volume;
 use chunks::{ChunksError, Sides, Source, merge};
 use model::{
-    Change, ChunkName, Contents, Effects, FileId, Kind, LockKind, Locks, ReplicaId, Seq, Stamp,
-    Time, Update, View, judge,
+    Change, ChunkName, Contents, Effects, FileId, Kind, LockKind, Locks, ReplicaId, Stamp, Time,
+    Update, View, judge,
 };
 use protocol::{Held, LOCKS_TOLD_MAX};
 use std::collections::{BTreeMap, BTreeSet};
@@ -295,7 +295,7 @@ fn began_from(
             break;
         }
         let is_own = version.replica == store.replica && version.number < store.number;
-        if is_own && expected_by(view, file, version)? == Some(expects) {
+        if is_own && expected_by(view, (file, file), version)? == Some(expects) {
             return Ok(version);
         }
         let Some((_, since)) = view.contents(file, version)? else { break };
@@ -305,12 +305,18 @@ fn began_from(
     Ok(expects)
 }
 
-/// What a version that was stored had been expected to meet.
-pub(super) fn expected_by(view: &Whole<'_>, file: FileId, version: Stamp) -> Result<Option<Stamp>> {
+/// What a version of a file had been expected to meet that was stored as one of the file that was `meant`:
+/// of one that was kept aside what its writer stores may still be meant for the other.
+pub(super) fn expected_by(
+    view: &Whole<'_>,
+    (file, meant): (FileId, FileId),
+    version: Stamp,
+) -> Result<Option<Stamp>> {
     let Some((_, since)) = view.contents(file, version)? else { return Ok(None) };
-    let taken = view.log(Seq(since.0.saturating_sub(1)), 1)?.into_iter().next();
-    Ok(taken.and_then(|taken| match taken.update.change {
-        Change::Store { expects, .. } if taken.update.stamp == version => Some(expects),
+    Ok(view.logged(since)?.and_then(|taken| match taken.update.change {
+        Change::Store { file, expects, .. } if taken.update.stamp == version && file == meant => {
+            Some(expects)
+        }
         _ => None,
     }))
 }

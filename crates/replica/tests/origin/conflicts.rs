@@ -3,7 +3,7 @@
 use crate::party::{
     Device, Party, make_of, mode_of, name, rename_of, rename_over, store_of, unlink_of,
 };
-use model::{Change, Contents, FileId, Kind, Seq, Stamp, Time};
+use model::{Change, Contents, FileId, Kind, Seq, Stamp, Time, Update};
 use protocol::{Objection, Verdict};
 
 const ROOT: FileId = FileId::ROOT;
@@ -419,4 +419,43 @@ async fn a_store_that_expects_less_than_its_writer_replaced_is_kept_aside() {
     let verdict = ada.replay(store_of(file, base, contents)).await;
     assert!(matches!(verdict, Verdict::KeptAside { .. }), "{verdict:?}");
     assert_eq!(party.conflicts().len(), 1);
+}
+
+/// Bob's contents were kept aside, and he has written to the file as he has it open. Gives the file that has
+/// them, the name of that, and the stamp that it shows to bob, who has not heard of what he wrote last.
+async fn with_a_copy(party: &Party) -> (Device, FileId, String, Stamp, Update) {
+    let (mut ada, mut bob, file, base) = two_with(party, "a", "base").await;
+    store(&mut ada, file, base, "ada's").await;
+    let verdict = store(&mut bob, file, base, "bob's 1").await;
+    let copy = party.origin.conflicts("v", 10).unwrap().remove(0).aside.unwrap().0;
+    let first = bob.stamp();
+    let change = bob.storing(file, first, "bob's 2").await;
+    let pending = bob.update(change);
+    (bob, copy, aside_name(&verdict), first, pending)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_stores_by_the_name_of_a_copy_does_not_replace_what_followed_there() {
+    let party = Party::new();
+    let (mut bob, copy, _, first, pending) = with_a_copy(&party).await;
+    let change = bob.storing(copy, first, "by its name").await;
+    let by_name = bob.update(change);
+    let submitted = bob.submit_all(false, vec![pending, by_name], None).await.unwrap();
+    assert!(matches!(submitted.verdicts[..], [_, Verdict::KeptAside { .. }]), "{submitted:?}");
+    let tree = party.tree();
+    assert!(["ada's", "bob's 2", "by its name"].iter().all(|says| tree.contains(says)), "{tree}");
+    assert_eq!(party.conflicts().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_removes_a_copy_does_not_take_along_what_followed_there_just_before() {
+    let party = Party::new();
+    let (mut bob, copy, copy_name, _, pending) = with_a_copy(&party).await;
+    let removal = bob.update(unlink_of(ROOT, &copy_name, copy));
+    let submitted = bob.submit_all(false, vec![pending, removal], None).await.unwrap();
+    assert_eq!(submitted.verdicts[1], Verdict::Refused(Objection::Changed));
+    assert_eq!(party.tree(), format!("a: ada's\n{copy_name}: bob's 2"));
+    // Who has heard of it removes it.
+    assert!(matches!(bob.replay(unlink_of(ROOT, &copy_name, copy)).await, Verdict::Taken(_)));
+    assert_eq!(party.tree(), "a: ada's");
 }
