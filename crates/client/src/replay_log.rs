@@ -285,6 +285,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let core = &mut *core;
             let judged: Vec<(&Update, &Verdict)> =
                 sending.updates.iter().zip(&submitted.verdicts).collect();
+            let before = self.showing(&submitted.states)?;
             let mut write = self.inner.tables.write().map_err(error_of)?;
             let (changed, taking) = self.take_said(core, &mut *write, &submitted.states)?;
             stale.extend(taking.changed());
@@ -331,6 +332,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 stale.extend(said.turned_down.iter().flat_map(stale_by));
                 stale.extend(changed);
             }
+            stale.extend(self.shows_otherwise(before, &submitted.states)?);
         }
         for (file, version) in said.grounds {
             outcome = outcome.and(self.was_taken(file, version));

@@ -8,6 +8,7 @@
 mod hidden;
 mod merged;
 mod named;
+mod otherwise;
 mod resting;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use crate::known::{Going, Remover};
 use crate::meta::Taken;
 use crate::types::{Error, Need, Step, Stop};
 use model::{FileId, Update};
+use otherwise::Showing;
 use protocol::{States, Upstream};
 use resting::Resting;
 use std::collections::BTreeSet;
@@ -182,6 +184,25 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         self.recharge_known(core, learnt);
         Ok(stale)
+    }
+
+    /// What shows of what is said something of. None: there is no kernel that could have it.
+    pub(crate) fn showing(&self, states: &States) -> Result<Option<Showing>, Error> {
+        if self.inner.kernel.get().is_none() {
+            return Ok(None);
+        }
+        let read = self.inner.tables.read().map_err(error_of)?;
+        Showing::of(&*read, states).map(Some)
+    }
+
+    /// What the kernel may have of it that is not so any more.
+    pub(crate) fn shows_otherwise(
+        &self,
+        before: Option<Showing>,
+        states: &States,
+    ) -> Result<Vec<Changed>, Error> {
+        let now = self.showing(states)?;
+        Ok(before.zip(now).map_or(Vec::new(), |(before, now)| before.otherwise(&now)))
     }
 
     /// Where the tables could not be told that updates were taken back, they are now.

@@ -5,8 +5,9 @@ use super::{SOON, Scene};
 use e2e::{Mount, eventually, run};
 use rustix::fs::{CWD, Mode, mkfifoat};
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::time::Duration;
 
 /// Both made a link, ada to `plan.txt` and bob, who came second, to `elsewhere`.
 fn two_links() -> Scene {
@@ -227,4 +228,30 @@ fn one_that_cannot_be_taken_back_is_passed_over_and_named() {
     conflicts(&scene, "undo --force").succeeds();
     eventually(SOON, "it is back", || kind(&second) == Some('f'));
     assert_eq!(scene.listed().as_array().unwrap().len(), 2);
+}
+
+/// Of a file and of directories to which both have done something, ada before bob's was sent.
+#[test]
+fn what_others_set_shows_as_soon_as_what_was_done_here_is_sent() {
+    let scene = Scene::of(|_| {}, |_| {});
+    let (ada, bob) = (&scene.ada, &scene.bob);
+    run(&mut bob.farfs("pause", &[])).succeeds();
+    fs::write(bob.path("notes/by bob"), "by bob").unwrap();
+    let times = fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH);
+    fs::File::open(bob.path("notes/plan.txt")).unwrap().set_times(times).unwrap();
+    fs::set_permissions(ada.path("notes/plan.txt"), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::create_dir(ada.path("notes/by ada")).unwrap();
+    run(&mut ada.farfs("wait", &[])).succeeds();
+    eventually(SOON, "bob hears of it", || bob.path("notes/by ada").exists());
+    let shows = |name: &str| {
+        let now = fs::metadata(bob.path(name)).unwrap();
+        (now.mode() & 0o777, now.nlink())
+    };
+    // The kernel has them as they show with what bob did.
+    assert!(["notes/plan.txt", "notes"].iter().all(|name| shows(name).1 > 0));
+    run(&mut bob.farfs("resume", &[])).succeeds();
+    run(&mut bob.farfs("wait", &[])).succeeds();
+    let at_once = Duration::from_secs(5);
+    eventually(at_once, "the permissions are ada's", || shows("notes/plan.txt").0 == 0o600);
+    eventually(at_once, "and one directory more is counted", || shows("notes").1 == 3);
 }
