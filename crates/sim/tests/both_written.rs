@@ -202,3 +202,65 @@ fn what_was_written_to_the_older_version_is_there_though_the_newer_one_came_befo
         room.network.close();
     });
 }
+
+/// Too much to be fetched as a whole.
+const LARGE: usize = 5 << 18;
+
+/// What a machine shows, also of files that do not come with one answer.
+async fn tree_of(machine: &ClientMachine) -> Tree {
+    sim::tree::of_client(machine.client().unwrap(), &Path(Vec::new())).await.unwrap()
+}
+
+/// Ada stores two versions of a large file, of which Bob has the first open, and a bit of it.
+async fn begin_large(room: &Room, ada: &mut ClientMachine, bob: &mut ClientMachine) -> Programs {
+    let client = ada.start().await.unwrap();
+    let mut others = Programs::default();
+    let create = Operation::Create { path: path(), mode: 0o644, slot: OLD };
+    let large = |version| Operation::Write { slot: OLD, offset: 0, length: LARGE, version };
+    let close = Operation::Close { slot: OLD };
+    all(&mut others, &client, &[create, large(FIRST), close.clone()]).await;
+    check::settled(room, std::slice::from_ref(ada), true).await.unwrap();
+    let here = bob.start().await.unwrap();
+    let mut programs = Programs::default();
+    all(&mut programs, &here, &[open(OLD, WRITES), read(OLD)]).await;
+    all(&mut others, &client, &[open(OLD, WRITES), large(OTHERS), close]).await;
+    room.clock.sleep(CHECKPOINT).await;
+    programs
+}
+
+#[test]
+fn what_is_read_of_an_older_version_that_is_open_leaves_alone_what_is_pending_of_a_newer_one() {
+    for killed in [false, true] {
+        sim::run::paused(async {
+            let room = Room::new(3, false);
+            let origin = OriginMachine::start(&room, Limits::simulated()).unwrap();
+            let (near, mode) = (Conditions::NEAR, PARTIAL);
+            let machine = |number| ClientMachine::invited(&room, &origin, number, near, mode);
+            let (mut ada, mut bob) = (machine(0), machine(1));
+            let mut programs = begin_large(&room, &mut ada, &mut bob).await;
+            let here = bob.client().unwrap().clone();
+            // Nothing is sent, and all can be fetched.
+            here.set_mode(WantedMode::Fixed(Mode::FetchOnly));
+            let large = Operation::Write { slot: NEW, offset: 0, length: LARGE, version: NEWER };
+            all(&mut programs, &here, &[open(NEW, WRITES), large, Operation::Close { slot: NEW }])
+                .await;
+            let (offset, length) = (LARGE as u64 - 1_000, 1_000);
+            let found =
+                programs.perform(&here, &Operation::Read { slot: OLD, offset, length }).await;
+            assert!(found == Outcome::Bytes(stretch(FIRST, LARGE)[LARGE - 1_000..].to_vec()));
+            if !killed {
+                let found = programs.perform(&here, &Operation::Fetch { path: path() }).await;
+                assert!(found == Outcome::Bytes(stretch(NEWER, LARGE)), "it is what was written");
+            } else {
+                bob.stop(End::Killed, Duration::ZERO);
+                bob.start().await.unwrap();
+            }
+            bob.client().unwrap().set_mode(PARTIAL);
+            let machines = [ada, bob];
+            check::settled(&room, &machines, true).await.unwrap();
+            let tree = tree_of(&machines[0]).await;
+            assert_eq!(holding(&tree, &stretch(NEWER, LARGE)), 1, "killed {killed}");
+            room.network.close();
+        });
+    }
+}

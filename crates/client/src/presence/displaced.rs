@@ -42,6 +42,17 @@ impl Presence {
         self.replace(write, file)
     }
 
+    /// More or less of a version is here than before. Where another one has become the file's row since,
+    /// as it was stored or opened, that stays: this one is read by who has it open, and by nobody else.
+    pub fn save_if_row(&self, write: &mut dyn Write, file: FileId) -> Result<(), StoreError> {
+        let row = match Presence::load(&*write, file) {
+            Err(StoreError::Damaged { .. }) => None,
+            row => row?,
+        };
+        let is_it = row.is_none_or(|row| row.generation == self.generation);
+        if is_it { self.replace(write, file) } else { Ok(()) }
+    }
+
     /// As `save`, and nothing is kept of what was there.
     pub fn replace(&self, write: &mut dyn Write, file: FileId) -> Result<(), StoreError> {
         // None of its own version has a row beside it.
@@ -195,6 +206,23 @@ mod tests {
         row(1, true).save(write, FILE).unwrap();
         row(2, false).replace(write, FILE).unwrap();
         assert_eq!(there(&*write), (Some(2), vec![]), "nothing is kept of what was there");
+    }
+
+    #[test]
+    fn what_is_fetched_of_an_older_version_does_not_take_the_row_of_a_newer_one() {
+        let tables = MemoryTables::default();
+        let mut write = tables.write().unwrap();
+        let write = &mut *write;
+        row(1, false).save_if_row(write, FILE).unwrap();
+        assert_eq!(there(&*write), (Some(1), vec![]));
+        for written in [false, true] {
+            row(2, written).save(write, FILE).unwrap();
+            row(1, false).save_if_row(write, FILE).unwrap();
+            assert_eq!(Presence::load(&*write, FILE).unwrap(), Some(row(2, written)));
+        }
+        row(2, false).save_if_row(write, FILE).unwrap();
+        assert_eq!(Presence::load(&*write, FILE).unwrap(), Some(row(2, false)));
+        assert_eq!(there(&*write), (Some(2), vec![]));
     }
 
     #[test]
