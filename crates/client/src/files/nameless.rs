@@ -116,8 +116,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     }
 
     fn name_one_again(&self, core: &mut Core, file: FileId) -> Step<()> {
-        if self.node_here(file)?.is_none() {
-            return Ok(());
+        match self.node_here(file) {
+            Ok(Some(_)) => {}
+            // Of one that was made here too, nothing may be left by now but what is open of it. One that
+            // others know is looked at again when they have told of it.
+            Ok(None) | Err(Stop::Need(Need::Node(_))) => return Ok(()),
+            Err(stop) => return Err(stop),
         }
         self.files().named_again(file);
         Ok(self.note_written(core, file)?)
