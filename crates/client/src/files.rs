@@ -7,6 +7,7 @@ mod allocate;
 mod beside;
 mod birth;
 mod bytes;
+mod closed;
 mod closing;
 mod coming;
 mod copy;
@@ -32,6 +33,7 @@ mod twice;
 mod unborn;
 mod unseen;
 
+pub(crate) use closed::Closing;
 pub(crate) use front::{Altered, Front};
 pub use growing::Growing;
 pub(crate) use images::Images;
@@ -39,7 +41,7 @@ pub(crate) use nameless::forget_written;
 pub(crate) use opening::{Held, has_length};
 pub(crate) use since::{Before, Since};
 use sizes::SizeTold;
-pub(crate) use unseen::{Closing, Unseen};
+pub(crate) use unseen::Unseen;
 
 use crate::onward::Coming;
 use crate::part::Shelf;

@@ -62,7 +62,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             noted.map_err(log_failed)?;
             core.unsaved = true;
             let mut write = self.inner.tables.write().map_err(failed)?;
-            presence.save(&mut *write, file).map_err(failed)?;
+            presence.save_in_place(&mut *write, file).map_err(failed)?;
             write.commit(Durability::Later).map_err(failed)?;
         }
         open.presence = presence;

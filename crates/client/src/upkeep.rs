@@ -148,7 +148,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let mut write = self.inner.tables.write().map_err(error_of)?;
             // The log tells more of these than their rows do.
             for (file, presence) in files.grounded() {
-                presence.save(&mut *write, file).map_err(error_of)?;
+                presence.save_in_place(&mut *write, file).map_err(error_of)?;
             }
             drop(files);
             self.save_late(&core, &mut *write).map_err(error_of)?;

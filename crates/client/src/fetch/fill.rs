@@ -221,7 +221,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             let mut write = self.inner.tables.write().map_err(error_of)?;
             besides(&mut *write).map_err(error_of)?;
             if !open.beside {
-                open.presence.save_if_row(&mut *write, target.file).map_err(error_of)?;
+                open.presence.save_in_place(&mut *write, target.file).map_err(error_of)?;
             }
             for placed in pieces {
                 if let Piece::Chunk { name, .. } = placed.piece {

@@ -6,8 +6,8 @@
 //! From: `file_remove_privs` in the kernel's `fs/inode.c`.
 
 use super::Files;
+use super::closed::Place;
 use super::lending::LentOut;
-use super::unseen::Place;
 use crate::client::{Client, failed, stop};
 use crate::presence::Presence;
 use crate::types::{Error, Step};

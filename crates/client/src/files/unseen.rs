@@ -10,6 +10,7 @@
 //!      '-----------------------------------------------------------------'   found not written to
 //! ```
 
+use super::closed::{Place, RELEASED_WITHIN};
 use super::first::Extent;
 use super::privileged::Watched;
 use super::{Files, Grip, OpenFile};
@@ -17,30 +18,20 @@ use crate::client::{Client, failed};
 use crate::early::is_fast;
 use crate::mode;
 use crate::numbers::Inode;
-use crate::ranks::{self, Rank, Ranked};
+use crate::ranks::{self, Rank};
 use crate::room::Wanted;
 use crate::types::{Durability, Handle, Step};
 use model::{FileId, Time};
 use protocol::Upstream;
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use store::{Container, Containers, Result as StoreResult};
-use tokio::sync::Notify;
-use world::Moment;
 
 /// Smaller files are sent as what they add to the version before, of which what is written over
 /// has to be kept: by the daemon. Larger ones would hold up the next change for too long.
 pub(super) const BYTES: RangeInclusive<u64> = 16 << 20..=1 << 30;
-/// The kernel tells of the last close when the program that closed has gone on already. A change
-/// waits so long for what was closed before it; longer only where a copy of the descriptor is left.
-const RELEASED_WITHIN: Duration = Duration::from_millis(20);
-/// And who opens a file to write, for those who read it until just before.
+/// Who opens a file to write waits so long for those who read it until just before.
 const READ_NO_MORE_WITHIN: Duration = Duration::from_millis(5);
-/// How often it is looked whether it has.
-const LOOKED_AT_EVERY: Duration = Duration::from_millis(1);
 /// What is mapped, or grows while nobody here sees it, is looked at so often.
 const LOOKED_AT_NOW_AND_THEN: Duration = Duration::from_millis(100);
 /// How often what is mapped to write is written, while others read the container.
@@ -74,89 +65,6 @@ impl Unseen {
 fn is_past((secs, nanos): (i64, u32), now: Time) -> bool {
     let since_1970 = |secs: i64, nanos: u32| i128::from(secs) * 1_000_000_000 + i128::from(nanos);
     since_1970(now.secs, now.nanos) - since_1970(secs, nanos) >= GRAIN_NANOS
-}
-
-/// What was closed and is to be stored.
-#[derive(Default)]
-pub(crate) struct Closing {
-    state: Mutex<Closed>,
-    is_any: AtomicBool,
-    changed: Condvar,
-    pub wanted: Notify,
-}
-
-#[derive(Default)]
-struct Closed {
-    due: BTreeSet<Place>,
-    /// By somebody just now.
-    storing: BTreeSet<Place>,
-    /// Somebody has them mapped, and may write to them.
-    mapped: BTreeSet<Place>,
-    /// A descriptor of these was closed, maybe the last, at that moment.
-    flushed: BTreeMap<Handle, Moment>,
-}
-
-/// A file, and which of its containers.
-pub(super) type Place = (FileId, u32);
-
-impl Closing {
-    fn change(&self, change: impl FnOnce(&mut Closed)) {
-        let mut state = self.lock();
-        change(&mut state);
-        let is_any =
-            !state.due.is_empty() || !state.storing.is_empty() || !state.flushed.is_empty();
-        self.is_any.store(is_any, Ordering::Release);
-    }
-
-    fn lock(&self) -> Ranked<'_, Closed> {
-        ranks::lock(Rank::Closing, &self.state)
-    }
-
-    fn has(&self, file: FileId) -> bool {
-        let of_file = (file, 0)..=(file, u32::MAX);
-        self.is_any.load(Ordering::Acquire) && {
-            let state = self.lock();
-            let mut places = state.due.range(of_file.clone()).chain(state.storing.range(of_file));
-            places.next().is_some()
-        }
-    }
-
-    /// A moment for the kernel to go on.
-    fn wait_a_moment(&self) {
-        let _held = ranks::take(Rank::Closing);
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(self.changed.wait_timeout(state, LOOKED_AT_EVERY));
-    }
-
-    /// What is to be stored, or is being stored, once it is told of which files the last descriptor
-    /// is closed. The caller stores all of it.
-    fn take(&self, but: Option<Place>, now: impl Fn() -> Moment) -> Vec<Place> {
-        if !self.is_any.load(Ordering::Acquire) {
-            return Vec::new();
-        }
-        let begun = now();
-        loop {
-            let now = now();
-            self.change(|closed| {
-                closed.flushed.retain(|_, at| now.since(*at) < RELEASED_WITHIN);
-            });
-            // Copies of a descriptor may be closed without end, as by a shell whose programs have it.
-            if self.lock().flushed.is_empty() || now.since(begun) >= RELEASED_WITHIN {
-                break;
-            }
-            self.wait_a_moment();
-        }
-        let mut places = Vec::new();
-        self.change(|closed| {
-            let due = std::mem::take(&mut closed.due);
-            let (kept, taken): (BTreeSet<Place>, BTreeSet<Place>) =
-                due.into_iter().partition(|place| Some(*place) == but);
-            closed.due = kept;
-            closed.storing.extend(taken);
-            places = closed.storing.iter().filter(|place| Some(**place) != but).copied().collect();
-        });
-        places
-    }
 }
 
 /// Whether what was closed can be stored.
@@ -384,9 +292,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                 state = self.files().unseen_state(place);
             }
             self.settle_place(place, state);
-            closing.change(|closed| {
-                closed.storing.remove(&place);
-            });
+            closing.is_stored(place);
         }
     }
 

@@ -437,7 +437,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             note_home(&mut *write, name).map_err(error_of)?;
         }
         if !logged && open.unlinked.is_none() {
-            open.presence.save_if_row(&mut *write, file).map_err(error_of)?;
+            open.presence.save_in_place(&mut *write, file).map_err(error_of)?;
         }
         write.commit(Durability::Later).map_err(error_of)?;
         core.unsaved = true;

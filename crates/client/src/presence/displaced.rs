@@ -42,15 +42,20 @@ impl Presence {
         self.replace(write, file)
     }
 
-    /// More or less of a version is here than before. Where another one has become the file's row since,
-    /// as it was stored or opened, that stays: this one is read by who has it open, and by nobody else.
-    pub fn save_if_row(&self, write: &mut dyn Write, file: FileId) -> Result<(), StoreError> {
+    /// More or less of a version is here than before, or something else was written to it. Where another one
+    /// has become the file's row since, as it was stored or opened, that stays: one that is written to keeps
+    /// a row beside it, and any other is read by who has it open, and by nobody else.
+    pub fn save_in_place(&self, write: &mut dyn Write, file: FileId) -> Result<(), StoreError> {
         let row = match Presence::load(&*write, file) {
             Err(StoreError::Damaged { .. }) => None,
             row => row?,
         };
         let is_it = row.is_none_or(|row| row.generation == self.generation);
-        if is_it { self.replace(write, file) } else { Ok(()) }
+        match self.dirty {
+            _ if is_it => self.replace(write, file),
+            Some(_) => write.put(DISPLACED, &key(file, self.generation), &self.encode()),
+            None => Ok(()),
+        }
     }
 
     /// As `save`, and nothing is kept of what was there.
@@ -213,16 +218,18 @@ mod tests {
         let tables = MemoryTables::default();
         let mut write = tables.write().unwrap();
         let write = &mut *write;
-        row(1, false).save_if_row(write, FILE).unwrap();
+        row(1, false).save_in_place(write, FILE).unwrap();
         assert_eq!(there(&*write), (Some(1), vec![]));
         for written in [false, true] {
             row(2, written).save(write, FILE).unwrap();
-            row(1, false).save_if_row(write, FILE).unwrap();
+            row(1, false).save_in_place(write, FILE).unwrap();
             assert_eq!(Presence::load(&*write, FILE).unwrap(), Some(row(2, written)));
         }
-        row(2, false).save_if_row(write, FILE).unwrap();
+        row(2, false).save_in_place(write, FILE).unwrap();
         assert_eq!(Presence::load(&*write, FILE).unwrap(), Some(row(2, false)));
         assert_eq!(there(&*write), (Some(2), vec![]));
+        row(1, true).save_in_place(write, FILE).unwrap();
+        assert_eq!(there(&*write), (Some(2), vec![1]), "it is written to");
     }
 
     #[test]

@@ -318,7 +318,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             open.presence.add(from, to - from);
         }
         let mut write = self.inner.tables.write().map_err(error_of)?;
-        open.presence.save_if_row(&mut *write, leaving.file).map_err(error_of)?;
+        open.presence.save_in_place(&mut *write, leaving.file).map_err(error_of)?;
         write.commit(Durability::Later).map_err(error_of)
     }
 }
