@@ -81,6 +81,8 @@ pub(crate) struct Files<K> {
     plain: plain::Plain,
     /// A version in whose place another one has just been opened.
     left: Option<(FileId, Presence)>,
+    /// Older versions that nobody has open any more, of files of which something was pending then.
+    outlived: BTreeMap<FileId, Vec<Presence>>,
     /// What was made for a file that is about to be opened.
     prepared: Option<(Key, K)>,
     /// What nobody waits for is not cut any more: it is kept as it is.
@@ -100,6 +102,7 @@ impl<K> Default for Files<K> {
             twice: BTreeSet::new(),
             plain: plain::Plain::default(),
             left: None,
+            outlived: BTreeMap::new(),
             prepared: None,
             cuts_no_more: false,
         }

@@ -8,11 +8,12 @@
 use crate::asking::unexpected;
 use crate::client::{Client, error_of};
 use crate::failures::of_chunks;
+use crate::parcel::pack_all;
 use crate::plan::describe_container;
 use crate::portions::carried;
 use crate::presence::Presence;
 use crate::ranks::{self, Rank, Ranked};
-use crate::replay_log::{Setback, pack_all};
+use crate::replay_log::Setback;
 use crate::types::{Error, Need};
 use crate::unreadable::readable;
 use chunks::index::{self, Place};

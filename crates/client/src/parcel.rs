@@ -1,8 +1,9 @@
 //! Chunks on their way to the replica above: by themselves, and as deltas.
 //! Holds: no more deltas, and no more contents in them, than one message may have.
 
+use chunks::{Squeeze, pack_for};
 use model::ChunkName;
-use protocol::{CODED_BYTES_MAX, DELTAS_MAX, Delta};
+use protocol::{CODED_BYTES_MAX, DELTAS_MAX, Delta, Payload};
 use std::collections::BTreeSet;
 
 /// Chunks on their way.
@@ -61,4 +62,10 @@ impl Parcel {
 /// Bytes of contents that a delta stands for.
 pub(crate) fn coded_bytes(delta: &Delta) -> u64 {
     delta.lengths.iter().map(|length| u64::from(*length)).sum()
+}
+
+/// As they are sent over a link of that rate. None: there are none.
+pub(crate) fn pack_all(chunks: &[Vec<u8>], rate: Option<u64>) -> Option<Payload> {
+    let chunks: Vec<&[u8]> = chunks.iter().map(Vec::as_slice).collect();
+    (!chunks.is_empty()).then(|| pack_for(&chunks, Squeeze::for_rate(rate)))
 }

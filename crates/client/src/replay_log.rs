@@ -9,17 +9,15 @@ use crate::client::{Client, Core, error_of};
 use crate::home::{note_home, note_lacking};
 use crate::needs::files_of;
 use crate::pace::eager_bytes;
-use crate::parcel::Parcel;
+use crate::parcel::{Parcel, pack_all};
 use crate::part::forget_part;
 use crate::recipes::forget_unsent;
 use crate::shown::Merged;
 use crate::types::Error;
 use crate::undo::of_log;
-use chunks::{Squeeze, pack_for};
 use model::{Change, ChunkName, FileId, Stamp, Update, birth_of};
 use protocol::{
-    Access, Class, Objection, Payload, Refusal, Request, Response, Submit, Submitted, Upstream,
-    Verdict,
+    Access, Class, Objection, Refusal, Request, Response, Submit, Submitted, Upstream, Verdict,
 };
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -334,9 +332,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             stale.extend(self.shows_otherwise(before, &submitted.states)?);
         }
-        for (file, version) in said.grounds {
-            outcome = outcome.and(self.was_taken(file, version));
-        }
+        let judged = &sending.updates[..submitted.verdicts.len()];
+        outcome = outcome.and(self.let_go_of_judged(judged, said.grounds));
         self.forget_after_verdicts(&stale, is_merged);
         self.acknowledge_company();
         if !submitted.verdicts.is_empty() {
@@ -344,6 +341,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
         self.inner.settled.notify_waiters();
         Ok(outcome?)
+    }
+
+    /// What was kept for stores that have been judged, and for the grounds that some rested on.
+    fn let_go_of_judged(
+        &self,
+        judged: &[Update],
+        grounds: Vec<(FileId, Stamp)>,
+    ) -> Result<(), Error> {
+        let filled = judged.iter().filter_map(|update| update.change.fills());
+        filled.for_each(|file| self.discard_outlived(file));
+        let taken = grounds.into_iter().map(|(file, version)| self.was_taken(file, version));
+        taken.fold(Ok(()), Result::and)
     }
 
     /// Nobody needs the plans of what has been judged, and whoever waits is told.
@@ -487,9 +496,4 @@ pub(crate) fn stale_by(update: &Update) -> Vec<Changed> {
     let entries =
         touched.entries.into_iter().map(|(directory, name)| Changed::Entry(directory, name));
     nodes.chain(entries).collect()
-}
-
-pub(crate) fn pack_all(chunks: &[Vec<u8>], rate: Option<u64>) -> Option<Payload> {
-    let chunks: Vec<&[u8]> = chunks.iter().map(Vec::as_slice).collect();
-    (!chunks.is_empty()).then(|| pack_for(&chunks, Squeeze::for_rate(rate)))
 }

@@ -13,6 +13,7 @@ use sim::operation::{Operation, Outcome, Path};
 use sim::perform::Programs;
 use sim::tree::{Leaf, Tree};
 use std::time::Duration;
+use store::Containers;
 
 const PARTIAL: WantedMode = WantedMode::Fixed(Mode::Partial);
 const LENGTH: usize = 3_000;
@@ -21,6 +22,8 @@ const OLDER_LENGTH: usize = 4_000;
 const WRITES: OpenFlags = OpenFlags { read: true, write: true, truncate: false, append: false };
 /// Long enough for the tables to be on the disk.
 const CHECKPOINT: Duration = Duration::from_secs(7);
+/// What may serve as a base for a while bears such a generation.
+const KEPT_ASIDE: u32 = 1 << 31;
 /// What each of them writes.
 const FIRST: u64 = 1;
 const OTHERS: u64 = 2;
@@ -251,6 +254,7 @@ fn what_is_read_of_an_older_version_that_is_open_leaves_alone_what_is_pending_of
             if !killed {
                 let found = programs.perform(&here, &Operation::Fetch { path: path() }).await;
                 assert!(found == Outcome::Bytes(stretch(NEWER, LARGE)), "it is what was written");
+                all(&mut programs, &here, &[Operation::Close { slot: OLD }]).await;
             } else {
                 bob.stop(End::Killed, Duration::ZERO);
                 bob.start().await.unwrap();
@@ -260,6 +264,10 @@ fn what_is_read_of_an_older_version_that_is_open_leaves_alone_what_is_pending_of
             check::settled(&room, &machines, true).await.unwrap();
             let tree = tree_of(&machines[0]).await;
             assert_eq!(holding(&tree, &stretch(NEWER, LARGE)), 1, "killed {killed}");
+            let keys = machines[1].disk.containers("files").keys().unwrap();
+            let versions: Vec<_> = keys.iter().filter(|key| key.generation < KEPT_ASIDE).collect();
+            // After a kill it goes with the next start.
+            assert!(killed || versions.len() == 1, "what is older goes: {versions:?}");
             room.network.close();
         });
     }

@@ -13,6 +13,9 @@ use std::collections::BTreeSet;
 use store::container::Key;
 use store::{Container, Containers, Durability, Result as StoreResult};
 
+/// Files of which older versions are remembered that are in nobody's way.
+const OUTLIVED_MAX: usize = 4096;
+
 /// What the close of a handle does to what was written.
 enum Last<K> {
     /// Others will store it, or nothing was written.
@@ -32,6 +35,14 @@ impl<K: Container> Files<K> {
         let is_one = |state: &HandleState| self.is_one_of(state.file, files, replica);
         let theirs = self.handles.iter().filter(|(_, state)| is_one(state));
         theirs.map(|(handle, _)| Handle(*handle)).collect()
+    }
+
+    /// Its container may be what is pending: when that has been judged, it is looked at again. Of more files
+    /// it is at the next start.
+    pub(super) fn outlives(&mut self, file: FileId, presence: &Presence) {
+        if self.outlived.len() < OUTLIVED_MAX || self.outlived.contains_key(&file) {
+            self.outlived.entry(file).or_default().push(presence.clone());
+        }
     }
 
     /// Whatever is open of them leads nowhere.
@@ -168,14 +179,27 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         }
     }
 
+    /// Something of the file was judged: what older versions of it left behind may go.
+    pub(crate) fn discard_outlived(&self, file: FileId) {
+        let outlived = self.files().outlived.remove(&file);
+        for presence in outlived.into_iter().flatten() {
+            self.discard_if_unused(file, &presence, false);
+        }
+    }
+
     fn discard(&self, file: FileId, presence: &Presence, gone: bool) -> StoreResult<()> {
         let core = self.core();
-        let files = self.files();
-        let is_open = files.get(file, presence.generation).is_some();
-        if is_open || core.log.pending_store(file).is_some() {
+        let mut files = self.files();
+        if files.get(file, presence.generation).is_some() {
             return Ok(());
         }
         let row = Presence::load(&*self.inner.tables.read()?, file)?;
+        if core.log.pending_store(file).is_some() {
+            if row.is_some_and(|row| row.generation != presence.generation) {
+                files.outlives(file, presence);
+            }
+            return Ok(());
+        }
         // Until the kernel forgets it, it can be opened once more.
         let gone = gone && !files.is_open(file) && self.known().gone(file).is_none();
         let remove = |presence: &Presence| -> StoreResult<()> {

@@ -245,10 +245,12 @@ impl<U: Upstream, C: Containers> Client<U, C> {
     /// A version that another one has taken the place of: it may serve to fetch that.
     fn leave_behind(&self, file: FileId, presence: &Presence) {
         let core = self.core();
-        let files = self.files();
-        if files.get(file, presence.generation).is_some() || core.log.pending_store(file).is_some()
-        {
+        let mut files = self.files();
+        if files.get(file, presence.generation).is_some() {
             return;
+        }
+        if core.log.pending_store(file).is_some() {
+            return files.outlives(file, presence);
         }
         if let Err(error) = self.set_aside(&core, &files, file, presence) {
             tracing::debug!(%error, %file, "a version that was replaced could not be kept");
