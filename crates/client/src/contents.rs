@@ -209,7 +209,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         // Of a row that says otherwise, who opens it next would take the container for current.
         let mut write = self.inner.tables.write().map_err(failed)?;
-        unwritten.save(&mut *write, grip.file).map_err(failed)?;
+        unwritten.save_in_place(&mut *write, grip.file).map_err(failed)?;
         write.commit(Durability::Later).map_err(failed)?;
         core.unsaved = true;
         open.presence = unwritten;
@@ -387,7 +387,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let presence = files.store_nowhere(grip.file, grip.generation, contents);
         let presence = presence.ok_or(Error::BadHandle)?;
         let mut write = self.inner.tables.write().map_err(failed)?;
-        presence.save(&mut *write, grip.file).map_err(failed)?;
+        presence.save_in_place(&mut *write, grip.file).map_err(failed)?;
         write.commit(Durability::Later).map_err(failed)
     }
 }

@@ -15,6 +15,7 @@ mod counted;
 mod counts;
 mod first;
 mod front;
+mod generations;
 mod growing;
 mod holes;
 mod images;
@@ -452,7 +453,15 @@ impl<K: Container> Files<K> {
     pub fn shared(&self, file: FileId, current: Stamp) -> Option<u32> {
         let (generation, open) = self.newest(file)?;
         let here_alone = open.presence.dirty.is_some() || open.unlinked.is_some();
-        (here_alone || open.presence.version == current).then_some(generation)
+        if here_alone || open.presence.version == current {
+            return Some(generation);
+        }
+        // What was opened before the newest had come may have been stored since.
+        let is_it = |open: &OpenFile<K>| {
+            !open.beside && open.presence.dirty.is_none() && open.presence.version == current
+        };
+        let mut versions = self.open.range((file, 0)..=(file, generation));
+        versions.find(|(_, open)| is_it(open)).map(|((_, generation), _)| *generation)
     }
 
     pub fn grip(&self, handle: Handle) -> Result<(Grip<K>, OpenFlags), Error> {

@@ -193,7 +193,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             core.log.note(&opened_record(file, dirty, &open.presence)).map_err(of_log)?;
             core.unsaved = true;
             open.presence.dirty = Some(dirty);
-            open.presence.save(&mut *write, file).map_err(error_of)?;
+            open.presence.save_in_place(&mut *write, file).map_err(error_of)?;
         }
         write.commit(Durability::Later).map_err(error_of)
     }

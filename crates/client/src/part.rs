@@ -25,7 +25,7 @@ use crate::ranks::{self, Rank};
 use crate::types::{Error, Need, Step, Stop};
 use crate::undo::of_log;
 use gaps::{narrowest, widest};
-use model::{ChunkName, FileId};
+use model::{ChunkName, FileId, Stamp};
 use protocol::Upstream;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -115,11 +115,18 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(false);
         }
         let current = self.node_here(grip.file)?.map(|node| node.contents_stamp);
+        let pending = {
+            let core = self.core();
+            core.log.pending_store(grip.file).zip(core.meta.replica)
+        };
+        let pending = pending.map(|(number, us)| Stamp::new(us, number));
         let files = self.files();
         let open = files.get(grip.file, grip.generation).ok_or(Error::BadHandle)?;
         let presence = &open.presence;
         let is_current = current == Some(presence.version);
-        Ok(presence.contents.size > small && open.unlinked.is_none() && is_current)
+        // What is pending can be had from nowhere.
+        let can_be_had = presence.ground.is_some() || pending != current;
+        Ok(presence.contents.size > small && open.unlinked.is_none() && is_current && can_be_had)
     }
 
     /// A file of no more bytes is fetched whole.
@@ -207,7 +214,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         if open.unlinked.is_none() {
             core.log.note(&opened_record(grip.file, dirty, &whole)).map_err(of_log)?;
             let mut write = self.inner.tables.write().map_err(error_of)?;
-            whole.save(&mut *write, grip.file).map_err(error_of)?;
+            whole.save_in_place(&mut *write, grip.file).map_err(error_of)?;
             write.commit(Durability::Later).map_err(error_of)?;
         }
         core.unsaved = true;

@@ -56,7 +56,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let files = self.files();
         let mut write = self.inner.tables.write().map_err(error_of)?;
         for (file, presence) in files.grounded() {
-            presence.save(&mut *write, file).map_err(error_of)?;
+            presence.save_in_place(&mut *write, file).map_err(error_of)?;
         }
         drop(files);
         write.commit(Durability::Later).map_err(error_of)

@@ -281,6 +281,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         dirty: Dirty,
     ) -> Result<(), ClientError> {
         let row = Presence::of_generation(&*write, file, generation)?;
+        let had_row = row.is_some();
         let mut presence = match row {
             Some(row) => row,
             // The tables are ahead of the log: it was let go of since.
@@ -290,8 +291,9 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         };
         presence.dirty = Some(dirty);
         presence.ground = None;
-        presence.save(write, file)?;
-        Ok(())
+        // Where a newer one was stored since, the log says of it anew that it is written to.
+        let save = if had_row { Presence::save_in_place } else { Presence::save };
+        Ok(save(&presence, write, file)?)
     }
 
     fn has_container(&self, key: Key) -> Result<bool, StoreError> {

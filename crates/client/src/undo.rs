@@ -143,7 +143,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         for open in files.generations(file) {
             let Some(dirty) = open.presence.dirty else { continue };
             core.log.note(&opened_record(file, dirty, &open.presence)).map_err(of_log)?;
-            open.presence.save(&mut *write, file).map_err(error_of)?;
+            open.presence.save_in_place(&mut *write, file).map_err(error_of)?;
         }
         write.commit(Durability::Later).map_err(error_of)?;
         drop(files);

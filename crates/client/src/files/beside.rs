@@ -36,7 +36,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             Presence::load(&*read, file).map_err(error_of)?
         };
         let last = row.map(|row| row.generation).max(files.last_generation(file));
-        let generation = last.map_or(0, |last| last.wrapping_add(1));
+        let generation = self.free_generation(file, last).map_err(error_of)?;
         let (container, presence) = match self.new_container(file, generation, node) {
             Ok(made) => made,
             Err(Stop::Error(error)) => return Err(error),

@@ -175,7 +175,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             // Who found before that all was here looks again.
             open.left.fetch_add(1, Ordering::AcqRel);
             let mut write = self.inner.tables.write().map_err(failed)?;
-            open.presence.save(&mut *write, grip.file).map_err(failed)?;
+            open.presence.save_in_place(&mut *write, grip.file).map_err(failed)?;
             write.commit(Durability::Later).map_err(failed)?;
         }
         // A container that is longer than the log knows why would be taken for zeros.

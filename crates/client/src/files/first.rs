@@ -7,13 +7,14 @@ use super::bytes::need;
 use super::{Files, Grip, Images, Since};
 use crate::client::{Client, Core, failed, log_failed};
 use crate::part::opened_record;
-use crate::presence::{Dirty, Ground, Presence};
+use crate::presence::{Dirty, Ground, NO_VERSION, Presence};
 use crate::room::taken;
 use crate::types::{Error, Handle, Need, Step, Stop};
-use model::{FileId, Stamp};
+use model::{Change, Contents, FileId, Stamp, Time};
 use protocol::{Objection, Upstream};
 use std::sync::Arc;
-use store::{Container, Containers, Durability, Read, Write};
+use store::{Container, Containers, Durability, Write};
+use update_log::What;
 use volume::partial::{self, Missing};
 
 /// What a change touches of a container that is a stored version so far.
@@ -195,7 +196,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut expects = open.presence.version;
         // A store that is pending is overtaken: its contents are about to change. If it was on
         // its way and has been taken, the origin sees that the next one takes its place.
-        let overtaken = pending_in(&core, &*write, grip, expects)?;
+        let overtaken = pending_in(&core, grip.file, expects)?;
         if let Some(number) = overtaken.filter(|number| self.is_kept(&core, *number)) {
             return Err(Stop::Need(Need::Verdict(number)));
         }
@@ -272,7 +273,18 @@ impl Core {
     ) -> Result<(), Missing> {
         let mut left = self.log.of_file(file).map(|(other, _)| other);
         let last = left.find(|other| *other != number);
-        partial::patch_cancelled_store(write, file, expects, last)
+        partial::patch_cancelled_store(write, file, (expects, self.other_store(file, number)), last)
+    }
+
+    /// What the last other pending store of a file stores, which was made of another version than this one.
+    fn other_store(&self, file: FileId, number: u64) -> Option<(Stamp, Contents, Time)> {
+        let mut stores = self.log.of_file(file).filter(|(_, what)| *what == What::Stores);
+        let (other, _) = stores.find(|(other, _)| *other != number)?;
+        let update = self.log.get(other).ok().flatten()?;
+        match update.change {
+            Change::Store { contents, mtime, .. } => Some((update.stamp, contents, mtime)),
+            _ => None,
+        }
     }
 
     /// The pending store of a file that the next one takes the place of, if that is written upon
@@ -303,32 +315,27 @@ fn ground_under(before: &Presence, all: bool) -> Option<Ground> {
 
 /// The store of a file that is pending, whose place is taken by who writes to this container,
 /// as it is `version`.
-fn pending_in<K>(
-    core: &Core,
-    read: &dyn Read,
-    grip: &Grip<K>,
-    version: Stamp,
-) -> Step<Option<u64>> {
-    let Some(number) = core.pending_under(grip.file, version) else { return Ok(None) };
+fn pending_in(core: &Core, file: FileId, version: Stamp) -> Step<Option<u64>> {
+    let Some(number) = core.pending_under(file, version) else { return Ok(None) };
     let stored = core.meta.replica.map(|us| Stamp::new(us, number));
-    let row = Presence::load(read, grip.file).map_err(failed)?;
-    if row.is_some_and(|row| is_stored_in_another(&row, grip.generation, stored)) {
+    if is_anothers(version, stored) {
         return Err(Objection::Changed.into());
     }
     Ok(Some(number))
 }
 
 /// Whether what is pending is what another container holds than the one that is about to be written to,
-/// which is an older version that was opened before. To write to that would take the place of what was
-/// stored, with nobody told; so it waits, and who writes is told.
-fn is_stored_in_another(row: &Presence, generation: u32, pending: Option<Stamp>) -> bool {
-    row.generation != generation && row.dirty.is_none() && Some(row.version) == pending
+/// which is a version that was opened before, or that others stored. To write to that would take the place of
+/// what was stored, with nobody told; so it waits, and who writes is told. After a kill a container may be no
+/// version.
+fn is_anothers(version: Stamp, pending: Option<Stamp>) -> bool {
+    version != NO_VERSION && pending.is_some_and(|pending| pending != version)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::{Contents, ReplicaId};
+    use model::ReplicaId;
 
     #[test]
     fn what_begins_where_all_does_may_leave_the_rest() {
@@ -340,14 +347,11 @@ mod tests {
     }
 
     #[test]
-    fn an_older_version_is_not_written_over_what_is_pending_in_a_newer_container() {
+    fn another_version_is_not_written_over_what_is_pending() {
         let stamp = |number| Stamp::new(ReplicaId(3), number);
-        let mut row = Presence::new(5, stamp(7), Contents::EMPTY, 0);
-        assert!(is_stored_in_another(&row, 4, Some(stamp(7))));
-        assert!(!is_stored_in_another(&row, 5, Some(stamp(7))), "it is what is pending");
-        assert!(!is_stored_in_another(&row, 4, Some(stamp(6))), "the row is of another version");
-        assert!(!is_stored_in_another(&row, 4, None));
-        row.dirty = Some(Dirty::new(stamp(7), 0));
-        assert!(!is_stored_in_another(&row, 4, Some(stamp(7))), "it is written over already");
+        assert!(is_anothers(stamp(6), Some(stamp(7))));
+        assert!(!is_anothers(stamp(7), Some(stamp(7))), "it is what is pending");
+        assert!(!is_anothers(stamp(6), None));
+        assert!(!is_anothers(NO_VERSION, Some(stamp(7))));
     }
 }

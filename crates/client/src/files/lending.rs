@@ -156,6 +156,12 @@ impl<K: Container> Files<K> {
         self.lent.get(&file).is_some_and(|out| out.generation == generation)
     }
 
+    /// A container bears another number from now on.
+    pub(super) fn is_lent_as(&mut self, file: FileId, (generation, now): (u32, u32)) {
+        let lent = self.lent.get_mut(&file).filter(|out| out.generation == generation);
+        lent.into_iter().for_each(|out| out.generation = now);
+    }
+
     /// Whether the kernel reads a container of the file, by whatever inode.
     pub(super) fn is_out(&self, file: FileId) -> bool {
         self.lent.contains_key(&file)

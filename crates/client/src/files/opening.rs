@@ -320,6 +320,11 @@ impl<U: Upstream, C: Containers> Client<U, C> {
                     }
                     _ => None,
                 };
+            } else if row.version == node.contents_stamp
+                && row.dirty.is_none()
+                && files.get(file, row.generation).is_none()
+            {
+                found = self.moved_up(files, file, row)?;
             }
         }
         let open = match found {
@@ -331,7 +336,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             }
             None => {
                 let last = row.as_ref().map(|row| row.generation).max(files.last_generation(file));
-                let generation = last.map_or(0, |last| last.wrapping_add(1));
+                let generation = self.free_generation(file, last).map_err(failed)?;
                 let (container, presence) = self.new_container(file, generation, node)?;
                 self.save(&presence, file).map_err(failed)?;
                 let replaced = row.filter(|row| row.version != node.contents_stamp);

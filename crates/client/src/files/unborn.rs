@@ -79,7 +79,8 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let read = self.inner.tables.read().map_err(failed)?;
         let row = Presence::load(&*read, file).map_err(failed)?;
         drop(read);
-        let generation = row.map_or(0, |row| row.generation.wrapping_add(1));
+        let last = row.map(|row| row.generation);
+        let generation = self.free_generation(file, last).map_err(failed)?;
         let container =
             self.fresh_container(Key { file: file.0, generation }, 0).map_err(failed)?;
         core.meta.counter = counter + 1;

@@ -192,7 +192,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         core.log.note(&opened_record(file, dirty, &moved)).map_err(of_log)?;
         core.unsaved = true;
         let mut write = self.inner.tables.write().map_err(error_of)?;
-        moved.save(&mut *write, file).map_err(error_of)?;
+        moved.save_in_place(&mut *write, file).map_err(error_of)?;
         write.commit(Durability::Later).map_err(error_of)?;
         open.presence = moved;
         Ok(true)

@@ -101,14 +101,16 @@ pub(crate) fn redo_part(write: &mut dyn Write, record: &Record) -> Result<(), St
             ranges,
             of,
         } => {
-            let row = Presence::of_generation(&*write, *file, *generation)?;
-            let row = row.unwrap_or_else(|| Presence::new(*generation, *expects, *contents, 0));
+            let found = Presence::of_generation(&*write, *file, *generation)?;
+            let had_row = found.is_some();
+            let row = found.unwrap_or_else(|| Presence::new(*generation, *expects, *contents, 0));
             let ground = Ground { reach: *reach, of: *of, ..Ground::new(*version, *contents) };
             let dirty = Some(Dirty::new(*expects, *uid));
             let (ranges, ground) = (ranges.clone(), Some(ground));
             let mut row = Presence { dirty, ranges, ground, ..row };
             row.doubt();
-            row.save(write, *file)
+            // Where a newer one was stored since, the log says of it anew that it is written to.
+            if had_row { row.save_in_place(write, *file) } else { row.save(write, *file) }
         }
         Record::Here { file, generation, from, to } => {
             change_row(write, (*file, *generation), |row| row.write(*from, *to))
@@ -134,7 +136,7 @@ fn change_row(
     let row = Presence::of_generation(&*write, file, generation)?;
     let Some(mut row) = row.filter(is_it) else { return Ok(()) };
     change(&mut row);
-    row.save(write, file)
+    row.save_in_place(write, file)
 }
 
 #[cfg(test)]

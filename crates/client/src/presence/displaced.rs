@@ -54,7 +54,7 @@ impl Presence {
         match self.dirty {
             _ if is_it => self.replace(write, file),
             Some(_) => write.put(DISPLACED, &key(file, self.generation), &self.encode()),
-            None => Ok(()),
+            None => Presence::forget_displaced(write, file, self.generation),
         }
     }
 
@@ -230,6 +230,8 @@ mod tests {
         assert_eq!(there(&*write), (Some(2), vec![]));
         row(1, true).save_in_place(write, FILE).unwrap();
         assert_eq!(there(&*write), (Some(2), vec![1]), "it is written to");
+        row(1, false).save_in_place(write, FILE).unwrap();
+        assert_eq!(there(&*write), (Some(2), vec![]), "and no more");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::held::{self, Hold};
 use super::rows::{self, DirectoryRow, EntryRow, LocalEntry, LocalNode, NodeRow, UpEntry, UpNode};
 use super::set_back::note_told;
 use super::{DIRECTORIES, ENTRIES, Missing, NODES, SCAN_ROWS_MAX, Touched};
-use model::{Effects, FileId, Growths, Kind, Name, Node, Seq, Stamp};
+use model::{Contents, Effects, FileId, Growths, Kind, Name, Node, Seq, Stamp, Time};
 use protocol::{Listed, Listing, NodeState, States};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{Read, Write};
@@ -112,12 +112,13 @@ pub fn forget_gone(
     }
 }
 
-/// A pending store that never leaves: the file expects what the store expected. `last` is the
-/// last other pending update that touched the file.
+/// A pending store that never leaves: the file expects what the store expected, or shows what the last `other`
+/// pending one stored of it, if that was made of another version. `last` is the last other pending update that
+/// touched the file.
 pub fn patch_cancelled_store(
     write: &mut dyn Write,
     file: FileId,
-    expects: Stamp,
+    (expects, other): (Stamp, Option<(Stamp, Contents, Time)>),
     last: Option<u64>,
 ) -> Result<(), Missing> {
     let mut row = node_row(write, file)?;
@@ -125,7 +126,10 @@ pub fn patch_cancelled_store(
         (Some(last), Some(local)) => {
             local.number = last;
             if let Some(node) = &mut local.node {
-                node.contents_stamp = expects;
+                match other.filter(|(stamp, ..)| *stamp != expects) {
+                    Some(shown) => (node.contents_stamp, node.contents, node.mtime) = shown,
+                    None => node.contents_stamp = expects,
+                }
             }
         }
         _ => row.local = None,

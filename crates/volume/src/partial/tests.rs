@@ -205,13 +205,13 @@ fn a_store_that_was_taken_back_lets_the_file_expect_what_it_expected() {
     let mut effects = Effects::default();
     effects.nodes.insert(FileId(7), Some(stored));
     write(&tables, |write| apply_local(write, 5, &effects, 1)).expect("memory does not fail");
-    write(&tables, |write| patch_cancelled_store(write, FileId(7), before, Some(6)))
+    write(&tables, |write| patch_cancelled_store(write, FileId(7), (before, None), Some(6)))
         .expect("memory does not fail");
     let stamp = |tables: &MemoryTables| {
         read(tables, 1, |tree| tree.node(FileId(7)).expect("known").map(|n| n.contents_stamp))
     };
     assert_eq!(stamp(&tables), Some(before));
-    write(&tables, |write| patch_cancelled_store(write, FileId(7), before, None))
+    write(&tables, |write| patch_cancelled_store(write, FileId(7), (before, None), None))
         .expect("memory does not fail");
     assert_eq!(stamp(&tables), Some(before));
 }
