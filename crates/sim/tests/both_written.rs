@@ -35,6 +35,8 @@ const NEWER: u64 = 4;
 enum Done {
     Write(usize),
     Close(usize),
+    /// By somebody who finds it by its name.
+    Read,
 }
 
 const OLD: usize = 0;
@@ -97,6 +99,7 @@ async fn check(room: &Room, done: &[Done], (cut, late): (bool, bool), killed: bo
             Done::Write(OLD) => write(OLD, OLDER),
             Done::Write(slot) => write(slot, NEWER),
             Done::Close(slot) => Operation::Close { slot },
+            Done::Read => Operation::Fetch { path: path() },
         };
         all(&mut programs, &here, &[operation]).await;
         if late {
@@ -107,12 +110,9 @@ async fn check(room: &Room, done: &[Done], (cut, late): (bool, bool), killed: bo
         bob.stop(End::Killed, Duration::ZERO);
         bob.start().await.unwrap();
     } else {
-        all(
-            &mut programs,
-            &here,
-            &[Operation::Close { slot: OLD }, Operation::Close { slot: NEW }],
-        )
-        .await;
+        let left = [OLD, NEW].into_iter().filter(|slot| !done.contains(&Done::Close(*slot)));
+        let closes: Vec<Operation> = left.map(|slot| Operation::Close { slot }).collect();
+        all(&mut programs, &here, &closes).await;
     }
     room.network.restore(bob.line);
     let machines = [ada, bob];
@@ -162,6 +162,22 @@ fn what_was_written_to_one_version_is_there_after_a_kill_though_another_one_was_
             let [first, last] = closed.map(Done::Close);
             check_all(&[both[0], both[1], first], true);
             check_all(&[both[0], both[1], first, last], true);
+        }
+    }
+}
+
+#[test]
+fn what_was_stored_through_either_is_found_by_its_name_and_takes_nothing_along() {
+    use Done::{Close, Read, Write};
+    for killed in [false, true] {
+        check_all(&[Write(OLD), Close(OLD), Read], killed);
+        check_all(&[Write(OLD), Close(OLD), Read, Close(NEW), Read], killed);
+        for [first, last] in BOTH {
+            for written in BOTH {
+                let [one, other] = written.map(Write);
+                check_all(&[one, other, Close(first), Read, Close(last), Read], killed);
+                check_all(&[one, other, Close(first), Close(last), Read], killed);
+            }
         }
     }
 }

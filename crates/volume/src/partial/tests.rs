@@ -211,6 +211,11 @@ fn a_store_that_was_taken_back_lets_the_file_expect_what_it_expected() {
         read(tables, 1, |tree| tree.node(FileId(7)).expect("known").map(|n| n.contents_stamp))
     };
     assert_eq!(stamp(&tables), Some(before));
+    let other = Stamp::new(model::ReplicaId(2), 6);
+    let shows = Some((other, model::Contents::EMPTY, model::Time::default()));
+    write(&tables, |write| patch_cancelled_store(write, FileId(7), (before, shows), Some(6)))
+        .expect("memory does not fail");
+    assert_eq!(stamp(&tables), Some(other), "the other one shows");
     write(&tables, |write| patch_cancelled_store(write, FileId(7), (before, None), None))
         .expect("memory does not fail");
     assert_eq!(stamp(&tables), Some(before));
