@@ -196,7 +196,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let mut expects = open.presence.version;
         // A store that is pending is overtaken: its contents are about to change. If it was on
         // its way and has been taken, the origin sees that the next one takes its place.
-        let overtaken = pending_in(&core, grip.file, expects)?;
+        let overtaken = pending_in(&core, grip.file, &before)?;
         if let Some(number) = overtaken.filter(|number| self.is_kept(&core, *number)) {
             return Err(Stop::Need(Need::Verdict(number)));
         }
@@ -315,10 +315,14 @@ fn ground_under(before: &Presence, all: bool) -> Option<Ground> {
 
 /// The store of a file that is pending, whose place is taken by who writes to this container,
 /// as it is `version`.
-fn pending_in(core: &Core, file: FileId, version: Stamp) -> Step<Option<u64>> {
-    let Some(number) = core.pending_under(file, version) else { return Ok(None) };
-    let stored = core.meta.replica.map(|us| Stamp::new(us, number));
-    if is_anothers(version, stored) {
+fn pending_in(core: &Core, file: FileId, mine: &Presence) -> Step<Option<u64>> {
+    let Some(number) = core.pending_under(file, mine.version) else { return Ok(None) };
+    let update = core.log.get(number).map_err(log_failed)?;
+    let stored = update.and_then(|update| match update.change {
+        Change::Store { contents, .. } => Some((update.stamp, contents)),
+        _ => None,
+    });
+    if is_anothers((mine.version, mine.contents), stored) {
         return Err(Objection::Changed.into());
     }
     Ok(Some(number))
@@ -327,9 +331,11 @@ fn pending_in(core: &Core, file: FileId, version: Stamp) -> Step<Option<u64>> {
 /// Whether what is pending is what another container holds than the one that is about to be written to,
 /// which is a version that was opened before, or that others stored. To write to that would take the place of
 /// what was stored, with nobody told; so it waits, and who writes is told. After a kill a container may be no
-/// version.
-fn is_anothers(version: Stamp, pending: Option<Stamp>) -> bool {
-    version != NO_VERSION && pending.is_some_and(|pending| pending != version)
+/// version, and what has another number by now may be open by its earlier one.
+fn is_anothers(mine: (Stamp, Contents), pending: Option<(Stamp, Contents)>) -> bool {
+    let (version, contents) = mine;
+    let is_it = |(stamp, stored): (Stamp, Contents)| stamp == version || stored == contents;
+    version != NO_VERSION && pending.is_some_and(|pending| !is_it(pending))
 }
 
 #[cfg(test)]
@@ -348,10 +354,12 @@ mod tests {
 
     #[test]
     fn another_version_is_not_written_over_what_is_pending() {
-        let stamp = |number| Stamp::new(ReplicaId(3), number);
-        assert!(is_anothers(stamp(6), Some(stamp(7))));
-        assert!(!is_anothers(stamp(7), Some(stamp(7))), "it is what is pending");
-        assert!(!is_anothers(stamp(6), None));
-        assert!(!is_anothers(NO_VERSION, Some(stamp(7))));
+        let sized = |size| Contents { size, ..Contents::EMPTY };
+        let stored = |number, size| (Stamp::new(ReplicaId(3), number), sized(size));
+        assert!(is_anothers(stored(6, 60), Some(stored(7, 70))));
+        assert!(!is_anothers(stored(7, 60), Some(stored(7, 70))), "it is what is pending");
+        assert!(!is_anothers(stored(6, 70), Some(stored(7, 70))), "by its earlier number");
+        assert!(!is_anothers(stored(6, 60), None));
+        assert!(!is_anothers((NO_VERSION, sized(60)), Some(stored(7, 70))));
     }
 }
