@@ -386,8 +386,14 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let contents = crate::files::sized(grip.container.length().map_err(failed)?);
         let presence = files.store_nowhere(grip.file, grip.generation, contents);
         let presence = presence.ok_or(Error::BadHandle)?;
+        let pending = core.log.pending_store(grip.file).zip(core.meta.replica);
+        let pending = pending.map(|(number, us)| Stamp::new(us, number));
         let mut write = self.inner.tables.write().map_err(failed)?;
-        presence.save_in_place(&mut *write, grip.file).map_err(failed)?;
+        let row = Presence::load(&*write, grip.file).map_err(failed)?;
+        // Another version that is pending keeps the row.
+        let is_kept = pending.is_some() && row.is_some_and(|row| Some(row.version) == pending);
+        let save = if is_kept { Presence::save_in_place } else { Presence::save };
+        save(presence, &mut *write, grip.file).map_err(failed)?;
         write.commit(Durability::Later).map_err(failed)
     }
 }
