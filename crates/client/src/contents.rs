@@ -386,8 +386,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
         let contents = crate::files::sized(grip.container.length().map_err(failed)?);
         let presence = files.store_nowhere(grip.file, grip.generation, contents);
         let presence = presence.ok_or(Error::BadHandle)?;
-        let pending = core.log.pending_store(grip.file).zip(core.meta.replica);
-        let pending = pending.map(|(number, us)| Stamp::new(us, number));
+        let pending = core.pending_version(grip.file);
         let mut write = self.inner.tables.write().map_err(failed)?;
         let row = Presence::load(&*write, grip.file).map_err(failed)?;
         // Another version that is pending keeps the row.

@@ -25,7 +25,7 @@ use crate::ranks::{self, Rank};
 use crate::types::{Error, Need, Step, Stop};
 use crate::undo::of_log;
 use gaps::{narrowest, widest};
-use model::{ChunkName, FileId, Stamp};
+use model::{ChunkName, FileId};
 use protocol::Upstream;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -115,11 +115,7 @@ impl<U: Upstream, C: Containers> Client<U, C> {
             return Ok(false);
         }
         let current = self.node_here(grip.file)?.map(|node| node.contents_stamp);
-        let pending = {
-            let core = self.core();
-            core.log.pending_store(grip.file).zip(core.meta.replica)
-        };
-        let pending = pending.map(|(number, us)| Stamp::new(us, number));
+        let pending = self.core().pending_version(grip.file);
         let files = self.files();
         let open = files.get(grip.file, grip.generation).ok_or(Error::BadHandle)?;
         let presence = &open.presence;

@@ -257,6 +257,12 @@ impl<K: Container> Files<K> {
 }
 
 impl Core {
+    /// What is pending last of a file's contents.
+    pub(crate) fn pending_version(&self, file: FileId) -> Option<Stamp> {
+        let pending = self.log.pending_store(file).zip(self.meta.replica);
+        pending.map(|(number, us)| Stamp::new(us, number))
+    }
+
     /// What an overtaken store was to be sent against the next one is sent against.
     fn take_images(&mut self, number: u64) -> Option<Images> {
         let images = self.plans.images(number);
